@@ -1,7 +1,7 @@
 """Pure: a digest of many rows that does not depend on their order, for a proof that files have the same rows.
 
-Each row has a digest of 64 bits over all its columns, at any depth; the digest of the rows is their count and the sum of
-their digests. Values count bit by bit: a NaN is itself, and `-0.0` is not `0.0`. Two different collections of rows have
+Each row has a digest of 64 bits over all its columns, at any depth; the digest of the rows is their count and the sum
+of their digests. Values count bit by bit: a NaN is itself, and `-0.0` is not `0.0`. Two different collections of rows have
 equal digests by chance only, about once in 2^64 cases; the seed is known, so they prove nothing against somebody who
 wants rows to collide. Knows only Arrow.
 """
@@ -82,7 +82,9 @@ def _mixed_elements(digests: pa.Array, offsets: pa.Array, elements: pa.Array) ->
     lists = pa.ListArray.from_arrays(starts.cast(pa.int32()), elements.slice(first, last - first))
     places = pc.subtract(_counted(last - first), starts.take(pc.list_parent_indices(lists)))
     seeds = mix(pa.repeat(_OF_ELEMENTS, last - first), places.view(pa.uint64()))
-    sums = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.uint64()), _mixed(seeds, elements.slice(first, last - first))]))
+    sums = pc.cumulative_sum(
+        pa.concat_arrays([pa.array([0], pa.uint64()), _mixed(seeds, elements.slice(first, last - first))])
+    )
     of_each = pc.subtract(sums.take(starts[1:]), sums.take(starts[:-1]))
     return mix(mix(digests, lengths.view(pa.uint64())), of_each)
 

@@ -137,10 +137,11 @@ def convert_deletes(
     parsed = parse_options(given if branch is None else {**given, "branch": branch})
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
-        return Conversion(catalog, parsed, spark or _active_session(), encoding).run(meter)
+        return Conversion(catalog, parsed, spark or active_session(), encoding).run(meter)
 
 
-def _active_session() -> SparkSession | None:
+def active_session() -> SparkSession | None:
+    """Return the active session, or None where there is none."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # loaded late: a command may need no Spark
 
     with suppress(Exception):  # where there is no JVM

@@ -207,27 +207,17 @@ class SearchAnswers:
         return Added(tuple(rewritten), delete_files=tuple(deletes.file for deletes in self._written_deletes))
 
 
-class KeySearch:
-    """The search for the rows with some keys in one branch.
+class BranchReader:
+    """Reads the files of one branch, again and again; a manifest that is still listed is not read again.
 
     Args:
         action: The action, such as `upsert db.t`, for messages.
-        spark: Runs the tasks; None to run them in this process.
         base: Returns the head snapshot of the branch.
-
-    Attributes:
-        resolution: What was found and written so far.
-        read_bytes: Compressed bytes that tasks read so far.
     """
 
-    def __init__(
-        self, action: str, spark: SparkSession | None, base: Callable[[TableMetadata], Snapshot | None]
-    ) -> None:
-        self.answers = SearchAnswers()
-        self.read_bytes = 0
+    def __init__(self, action: str, base: Callable[[TableMetadata], Snapshot | None]) -> None:
         self._reader = SnapshotReader()
         self._action = action
-        self._spark = spark
         self._base = base
 
     def read(self, table: Table) -> ReadSnapshot:
@@ -244,6 +234,30 @@ class KeySearch:
                 f"Cannot {self._action}, nothing was committed: the table's manifests cannot be read: {reason}. "
                 f"{advice(error)}".rstrip()
             ) from masked_cause(error, table.io.properties)
+
+
+class KeySearch:
+    """The search for the rows with some keys in one branch.
+
+    Args:
+        action: The action, such as `upsert db.t`, for messages.
+        spark: Runs the tasks; None to run them in this process.
+        base: Returns the head snapshot of the branch.
+
+    Attributes:
+        answers: What was found and written so far.
+        read: Returns the files of the branch, as `BranchReader.read`.
+        read_bytes: Compressed bytes that tasks read so far.
+    """
+
+    def __init__(
+        self, action: str, spark: SparkSession | None, base: Callable[[TableMetadata], Snapshot | None]
+    ) -> None:
+        self.answers = SearchAnswers()
+        self.read_bytes = 0
+        self.read = BranchReader(action, base).read
+        self._action = action
+        self._spark = spark
 
     def look(self, table: Table, to_delete: KeysToDelete) -> list[FileWork] | None:
         """Return the data files left to search, or None if there are no keys to look for; forget stale answers.

@@ -72,6 +72,11 @@ class FileWork:
         return self.data_file.file_path
 
     @property
+    def size_bytes(self) -> int:
+        """Size of the data file."""
+        return self.data_file.file_size_in_bytes
+
+    @property
     def place(self) -> tuple[int, str]:
         """Partition of the data file: all deletes in a delete file are of one partition."""
         return place_of(self.data_file)

@@ -62,7 +62,7 @@ class TaskJob(Generic[_Plan, _Work, _Answer]):
     refuse: Callable[[str], _Answer]
 
     def run(self, spark: SparkSession | None, work: Sequence[_Work], at_once: int | None = None) -> list[_Answer]:
-        """Run the tasks, try failed ones again, and return all answers in any order.
+        """Run the tasks, try failed ones again, and return the answers in the order of the work.
 
         Args:
             spark: Runs the tasks; None to run them in this process, one after the other.
@@ -75,17 +75,17 @@ class TaskJob(Generic[_Plan, _Work, _Answer]):
         Raises:
             DataFileError: The job failed as a whole; what its tasks wrote is unknown.
         """
-        left = list(work)
-        answers: list[_Answer] = []
+        answers: dict[int, _Answer] = {}
         for tried in range(1, _TRIES + 1):
-            given = self._try(spark, left, at_once)
-            failed = [number for number, answer in enumerate(given) if answer.problem is not None]
-            answers += [answer for answer in given if answer.problem is None or tried == _TRIES]
-            if not failed:
+            left = [number for number in range(len(work)) if number not in answers or answers[number].problem]
+            if not left:
                 break
-            logger.warning("%d of %d tasks failed, try %d: %s", len(failed), len(left), tried, given[failed[0]].problem)
-            left = [left[number] for number in failed]
-        return answers
+            if answers:
+                logger.warning(
+                    "%d of %d tasks failed, try %d: %s", len(left), len(work), tried - 1, answers[left[0]].problem
+                )
+            answers.update(zip(left, self._try(spark, [work[number] for number in left], at_once), strict=True))
+        return [answers[number] for number in range(len(work))]
 
     def _try(self, spark: SparkSession | None, work: Sequence[_Work], at_once: int | None) -> list[_Answer]:
         if spark is None:

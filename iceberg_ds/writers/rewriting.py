@@ -80,6 +80,32 @@ def _without(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.Record
     return batch.filter(pc.invert(pc.is_in(own, value_set=left_out[begin:end])))
 
 
+def rows_of_file(
+    io: FileIO, data_file: DataFile, spec: PartitionSpec, schema: Schema, left_out: pa.Array
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data file except those left out, as new files of the table have them.
+
+    Args:
+        io: Opens the table's storage.
+        data_file: The file.
+        spec: Its partition spec.
+        schema: The table's schema.
+        left_out: The positions of the rows to leave out, from 0; in any order.
+
+    Raises:
+        UnsupportedTableError: The file's columns have no field ids.
+    """
+    shape, path = file_shape(schema, case_sensitive=True), data_file.file_path
+    try:
+        for rows in remaining_rows(io, path, schema, left_out, identity_values(data_file, spec)):
+            yield conform(rows, shape)
+    except NoFieldIdsError as problem:
+        raise UnsupportedTableError(
+            f"Cannot rewrite {path}: {problem}. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
+            "by position."
+        ) from problem
+
+
 class FileRewriter:
     """Rewrites data files of a table in the table's current columns.
 
@@ -120,7 +146,7 @@ class FileRewriter:
         files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._shape.schema)
         writer = RollingWriter(PartitionKey.of(data_file.partition), files)
         try:
-            for rows in self._rows(data_file.file_path, left_out, identity_values(data_file, spec)):
+            for rows in rows_of_file(self._io, data_file, spec, self._plan.schema, left_out):
                 if rows.num_rows:
                     writer.append(rows)
             writer.close()
@@ -137,13 +163,3 @@ class FileRewriter:
             raise
         self.read_bytes += data_file.file_size_in_bytes
         return written
-
-    def _rows(self, path: str, left_out: pa.Array, partition_values: Mapping[int, object]) -> Iterator[pa.RecordBatch]:
-        try:
-            for rows in remaining_rows(self._io, path, self._plan.schema, left_out, partition_values):
-                yield conform(rows, self._shape)
-        except NoFieldIdsError as problem:
-            raise UnsupportedTableError(
-                f"Cannot rewrite {path}: {problem}. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
-                "by position."
-            ) from problem

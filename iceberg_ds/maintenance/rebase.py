@@ -1,0 +1,238 @@
+"""Groups of rewritten files, held against the branch as it is: what still holds, what can be moved, what is stale.
+
+A rewrite reads the files of a snapshot, and commits later: the table has moved on by then. Each attempt to commit looks
+at the branch as it is, and a group whose rows were written anew is committed only if all of this holds:
+
+* Each of its files is live still, once. A file that is gone had its rows written, or deleted, by somebody else.
+* The equality deletes that were applied are all there still, and no others of that age. Those that landed since apply
+  to the new files as they did to the old ones, because new files count as old as the snapshot that the rewrite began with.
+  Rows that go to another partition spec would meet the deletes of other partitions: their files are as old as their
+  commit, and no equality delete may have landed on them.
+* The position deletes that were applied are the ones that are there. Those that landed since name rows of the old
+  files, and are moved to the new files: they are written again, for the same rows, and land in the same commit.
+
+The condition on the branch that guards all commits makes sure that this still holds when the request is carried out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import IcebergType
+
+from iceberg_ds.commit.overwrite import FilteredManifests, StaleWorkError
+from iceberg_ds.commit.write_files import Added
+from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work
+from iceberg_ds.deletes.search import BranchReader, left_alone, without_files
+from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.maintenance.dangling_deletes import dangling_deletes
+from iceberg_ds.maintenance.rewrite_work import DeletesToMove, FileGroup, GroupRewritten, RewritePlan
+from iceberg_ds.snapshots.refs import last_sequence_number
+
+
+class Standing(Enum):
+    """How a rewritten group stands in the branch as it is."""
+
+    HOLDS = auto()  # it may be committed
+    BEHIND = auto()  # position deletes landed on its files, and can be moved
+    STALE = auto()  # its rows are not those of its files any more
+
+
+@dataclass(slots=True, kw_only=True)
+class RewrittenGroup:
+    """A group that was rewritten, and the deletes that its new files take into account.
+
+    Attributes:
+        group: The group.
+        rewritten: What became of it.
+        positions: By path of each of its files, the position delete files that were applied, or moved.
+        moved: The position delete file for its new files; None without one.
+    """
+
+    group: FileGroup
+    rewritten: GroupRewritten
+    positions: dict[str, frozenset[str]]
+    moved: DataFile | None = None
+
+    @classmethod
+    def of(cls, group: FileGroup, rewritten: GroupRewritten) -> RewrittenGroup:
+        """Return a group as it was rewritten, with the deletes that it was planned with."""
+        positions = {item.path: frozenset(item.positions) for item in group.files}
+        return cls(group=group, rewritten=rewritten, positions=positions)
+
+    def take(self, moved: DataFile | None, work: DeletesToMove) -> DataFile | None:
+        """Take the deletes that were moved to the new files, and return the file that they replace, if any."""
+        before, self.moved = self.moved, moved
+        now = {path: frozenset(positions) for path, positions in work.now.items()}
+        self.positions = {item.path: now.get(item.path, frozenset(item.positions)) for item in self.group.files}
+        return before
+
+    @property
+    def files(self) -> list[DataFile]:
+        """All files that were written for it."""
+        return [*self.rewritten.files, *([] if self.moved is None else [self.moved])]
+
+
+def files_with_deletes(metadata: TableMetadata, live: LiveFiles, action: str) -> list[FileWork]:
+    """Return all data files of a snapshot, each with the deletes that apply to it; arguments as `types_of_keys`."""
+    sources = [*map(KeySource.of, live.equalities)]
+    types = types_of_keys(metadata, live, action)
+    return plan_work(live, sources, all_specs(metadata), types, with_all=True)
+
+
+def types_of_keys(metadata: TableMetadata, live: LiveFiles, action: str) -> dict[int, IcebergType]:
+    """Return the types of the columns that a snapshot's equality deletes delete by, by field id.
+
+    Args:
+        metadata: The table.
+        live: The files of the snapshot.
+        action: What is being done, such as `rewrite data files of db.t`, for the error.
+
+    Raises:
+        UnsupportedTableError: An equality delete file deletes by what is no column.
+    """
+    schemas = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
+    try:
+        return key_types(schemas, map(KeySource.of, live.equalities))
+    except ValueError as problem:
+        raise UnsupportedTableError(f"Cannot {action}, nothing was committed: {problem}.") from problem
+
+
+class Rebase:
+    """Some rewritten groups, which are committed together.
+
+    Args:
+        plan: The plan of the rewrite.
+        action: What is being done, for errors.
+        reader: Reads the branch.
+        groups: The groups.
+        drops_dangling: Whether delete files that apply to no data file any more are dropped, too.
+
+    Attributes:
+        groups: The groups that are left.
+        dropped: The files that the last attempt removes.
+    """
+
+    def __init__(
+        self,
+        plan: RewritePlan,
+        action: str,
+        reader: BranchReader,
+        groups: Sequence[RewrittenGroup],
+        *,
+        drops_dangling: bool,
+    ) -> None:
+        self.groups = list(groups)
+        self.dropped: Sequence[DataFile] = ()
+        self._plan = plan
+        self._action = action
+        self._reader = reader
+        self._drops_dangling = drops_dangling
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the table has the same rows afterwards: always."""
+        return True
+
+    @property
+    def added(self) -> Added:
+        """The new data files, and the position delete files that were moved to them."""
+        data = (file for found in self.groups for file in found.rewritten.files)
+        moved = (found.moved for found in self.groups if found.moved is not None)
+        return Added(tuple(data), delete_files=tuple(moved))
+
+    @property
+    def sequence_numbers(self) -> Mapping[str, int]:
+        """Data sequence numbers, by path, of new data files that are not as old as their commit."""
+        return {
+            file.file_path: number
+            for found in self.groups
+            if (number := self._plan.number_of(found.group)) is not None
+            for file in found.rewritten.files
+        }
+
+    def filtered(self, table: Table) -> FilteredManifests:
+        """Return the manifests of the branch without the files that were rewritten.
+
+        Raises:
+            StaleWorkError: A group does not hold any more, or has deletes to be moved.
+        """
+        read = self._reader.read(table)
+        now = self._now(table.metadata, read.files)
+        for group in self.groups:
+            if (standing := self._standing(group, now)) is not Standing.HOLDS:
+                raise StaleWorkError(
+                    f"others have {'deleted rows of' if standing is Standing.BEHIND else 'changed'} files that were "
+                    f"rewritten, such as {group.group.files[0].path}"
+                )
+        gone = {path for group in self.groups for path in group.group.paths}
+        gone |= left_alone(read.files, gone)
+        if self._drops_dangling:
+            added = self._data_files(last_sequence_number(table.metadata) + 1)
+            found = dangling_deletes(read.files, table.metadata.specs(), gone=gone, added=added)
+            gone |= {deletes.path for deletes in found}
+        filtered = without_files(read, gone)
+        self.dropped = filtered.removed
+        return filtered
+
+    def sort_out(self, table: Table) -> tuple[list[tuple[RewrittenGroup, DeletesToMove]], list[RewrittenGroup]]:
+        """Return the groups with deletes to be moved, with that work, and the groups that are stale.
+
+        The stale groups are not among `groups` any more.
+
+        Raises:
+            DataFileError, UnsupportedTableError: As `filtered` of any rewrite.
+        """
+        now = self._now(table.metadata, self._reader.read(table).files)
+        standings = [(found, self._standing(found, now)) for found in self.groups]
+        self.groups = [found for found, standing in standings if standing is not Standing.STALE]
+        moves = [(found, _to_move(found, now)) for found, standing in standings if standing is Standing.BEHIND]
+        return moves, [found for found, standing in standings if standing is Standing.STALE]
+
+    def _now(self, metadata: TableMetadata, live: LiveFiles) -> dict[str, list[FileWork]]:
+        """Return the entries of the groups' files that are live, by path, each with the deletes that apply to it."""
+        wanted = {path for found in self.groups for path in found.group.paths}
+        theirs = replace(live, data=[there for there in live.data if there.path in wanted])
+        found: dict[str, list[FileWork]] = defaultdict(list)
+        for item in files_with_deletes(metadata, theirs, self._action):
+            found[item.path].append(item)
+        return found
+
+    def _standing(self, found: RewrittenGroup, now: Mapping[str, Sequence[FileWork]]) -> Standing:
+        is_behind = False
+        for item in found.group.files:
+            there = now.get(item.path, ())
+            if len(there) != 1 or there[0].sequence_number != item.sequence_number:
+                return Standing.STALE
+            applied = {key.path for key in there[0].keys if key.applies_below <= self._plan.planned_at}
+            if applied != {key.path for key in item.keys}:
+                return Standing.STALE
+            if len(applied) < len(there[0].keys) and self._plan.number_of(found.group) is None:
+                return Standing.STALE
+            is_behind = is_behind or frozenset(there[0].positions) != found.positions[item.path]
+        if not is_behind:
+            return Standing.HOLDS
+        return Standing.BEHIND if self._plan.keeps_order(found.group) else Standing.STALE
+
+    def _data_files(self, number: int) -> list[LiveFile]:
+        """Return the new data files; the commit's sequence number is `number`."""
+        numbers = self.sequence_numbers
+        files = (file for found in self.groups for file in found.rewritten.files)
+        return [LiveFile(data_file=file, sequence_number=numbers.get(file.file_path, number)) for file in files]
+
+
+def _to_move(found: RewrittenGroup, now: Mapping[str, Sequence[FileWork]]) -> DeletesToMove:
+    """Return the work of moving all deletes that landed since the group was rewritten, those moved before, too."""
+    changed = {
+        item.path: now[item.path][0].positions
+        for item in found.group.files
+        if set(now[item.path][0].positions) != set(item.positions)
+    }
+    return DeletesToMove(group=found.group, rewritten=found.rewritten, now=changed)

@@ -1,0 +1,496 @@
+"""`rewrite_data_files`: makes few large files of many small ones, without deleted rows, while others write.
+
+Plans from the files of a snapshot, lets tasks write the rows of each group of files anew, and commits all groups that
+still hold in the branch as it is by then (`rebase`); deletes that landed meanwhile are moved to the new files first.
+What others have made stale is planned again. Writers never wait for a rewrite, and no rewrite waits for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import ceil
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
+
+from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.commit.commit import commit_rewrite
+from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.deletes.convert import active_session
+from iceberg_ds.deletes.index import LiveFiles
+from iceberg_ds.deletes.search import BranchReader, why_not_readable
+from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.errors import (
+    CatalogError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    DataFileError,
+    OptionError,
+    UnsupportedTableError,
+)
+from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
+from iceberg_ds.expressions.parser import parse_predicate
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.files import file_io
+from iceberg_ds.maintenance.file_groups import deleted_rows, plan_groups
+from iceberg_ds.maintenance.rebase import Rebase, RewrittenGroup, files_with_deletes, types_of_keys
+from iceberg_ds.maintenance.rewrite_options import RewriteOptions, write_options
+from iceberg_ds.maintenance.rewrite_tasks import move_deletes, rewrite_group
+from iceberg_ds.maintenance.rewrite_work import DeletesMoved, FileGroup, GroupRewritten, RewritePlan
+from iceberg_ds.metrics.commit_meter import metered
+from iceberg_ds.options.file_settings import new_write
+from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.plan import Fingerprint, Route, WritePlan, new_operation
+from iceberg_ds.planning.decide import check_supported
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, why_not_writable
+from iceberg_ds.spark.task_job import TaskJob
+from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.specs import describes_order, new_sort_order, parse_sort_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+Strategy: TypeAlias = Literal["binpack", "sort"]
+_STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+# Higher format versions have deletion vectors in place of position deletes, and rows that keep their ids.
+_HIGHEST_VERSION = 2
+# The largest number of plans: each one takes what others have made stale during the one before.
+_ROUNDS = 5
+# The largest number of tries to commit: each one moves the deletes that landed during the one before.
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteResult:
+    """What `rewrite_data_files` did to a branch. The counts are those of Spark's procedure, by the same names.
+
+    Attributes:
+        table: Identifier of the table.
+        branch: Name of the branch.
+        snapshot_ids: Ids of the committed snapshots, the oldest first; empty if there was nothing to rewrite.
+        rewritten_data_files_count: Data files that were rewritten, and are in the branch no longer.
+        added_data_files_count: Data files that have their rows now.
+        rewritten_bytes_count: Bytes of the rewritten files.
+        added_bytes_count: Bytes of the files that have their rows now.
+        failed_data_files_count: Data files whose rewrite failed; without `partial-progress.enabled` a failure raises.
+        removed_delete_files_count: Delete files that apply to no row any more, and were removed.
+        removed_rows_count: Deleted rows that were left out.
+        seconds: Seconds from start to end.
+    """
+
+    table: str
+    branch: str
+    snapshot_ids: tuple[int, ...] = ()
+    rewritten_data_files_count: int = 0
+    added_data_files_count: int = 0
+    rewritten_bytes_count: int = 0
+    added_bytes_count: int = 0
+    failed_data_files_count: int = 0
+    removed_delete_files_count: int = 0
+    removed_rows_count: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the attributes as a JSON object."""
+        return json.dumps(asdict(self), indent=2)
+
+    def __str__(self) -> str:
+        where = f"branch '{self.branch}' of {self.table}"
+        failed = f" {self.failed_data_files_count:,} failed." if self.failed_data_files_count else ""
+        if not self.snapshot_ids:
+            return f"Nothing to rewrite in {where}.{failed}"
+        return (
+            f"Rewrote {self.rewritten_data_files_count:,} data files ({self.rewritten_bytes_count:,} bytes) of {where} "
+            f"into {self.added_data_files_count:,} ({self.added_bytes_count:,} bytes), without "
+            f"{self.removed_rows_count:,} deleted rows and {self.removed_delete_files_count:,} delete files, in "
+            f"{self.seconds:.1f} s.{failed}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a user asks for, beside options.
+
+    Attributes:
+        strategy: Whether rows stay in the order of their files, or are sorted.
+        sort_order: The order of sorted rows, as option `sort-by` takes it; None for the table's.
+        where: A predicate; only files that may have rows which satisfy it are rewritten. None for all files.
+    """
+
+    strategy: Strategy = "binpack"
+    sort_order: str | None = None
+    where: str | None = None
+
+
+def rewrite_data_files(  # noqa: PLR0913  # all but two by name
+    table: str,
+    spark: SparkSession | None = None,
+    *,
+    strategy: Strategy = "binpack",
+    sort_order: str | None = None,
+    where: str | None = None,
+    branch: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> RewriteResult:
+    """Rewrite the data files of a branch that are too small, too large, or have too many deleted rows.
+
+    The branch has the same rows afterwards, in fewer files and without those that are deleted. Streams, upserts and all
+    others may write meanwhile: none of them waits, and none of their rows or deletes is lost.
+
+    Args:
+        table: Identifier of the table, such as `db.events`.
+        spark: The session whose executors read and write the files; None for the active session, or for this process
+            if no session is active.
+        strategy: `binpack` keeps the rows in the order of their files; `sort` sorts the rows of each group of files.
+        sort_order: The order to sort by, such as `ts desc nulls last, id`; None for the table's own.
+        where: A predicate, such as `day < date '2026-11-01'`: only files that may have rows which satisfy it are
+            rewritten, as a whole. None for all files.
+        branch: The branch; None for the branch of option `branch`, or `main`.
+        options: The options of Spark's procedure `rewrite_data_files`, the catalog's options as for a write, and those
+            that say how files are written. None for no options.
+
+    Returns:
+        What was rewritten; its `snapshot_ids` are empty if there was nothing to do.
+
+    Raises:
+        OptionError: The options or arguments are malformed, or name another table.
+        TableNotFoundError: The table does not exist.
+        UnsupportedTableError: The table has files that cannot be read; nothing was committed.
+        DataFileError: Files could not be read or written; nothing was committed, without `partial-progress.enabled`.
+        RowCountError: New files do not have the rows of the old ones; nothing was committed.
+        CommitConflictError: Others kept changing the same files; nothing was committed.
+        CommitStateUnknownError: It may have been committed; nothing was deleted.
+        CatalogError: The catalog could not be reached or refused; nothing was committed.
+    """
+    if strategy not in _STRATEGIES:
+        raise OptionError(f"Cannot rewrite data files: strategy is {strategy!r}, expected {' or '.join(_STRATEGIES)}.")
+    if strategy == "binpack" and sort_order is not None:
+        raise OptionError("Cannot rewrite data files: sort_order is given, and strategy binpack sorts no rows.")
+    wish = Wish(strategy=strategy, sort_order=sort_order, where=where)
+    given = options_of_call(table, options)
+    parsed = parse_options(write_options(given if branch is None else {**given, "branch": branch}))
+    catalog = connect(catalog_settings(parsed), parsed.reports)
+    with catalog.hiding_secrets():
+        return Rewrite(catalog, parsed, given, wish, spark or active_session()).run()
+
+
+class Rewrite:
+    """The rewrite of one branch.
+
+    Args:
+        catalog: The catalog of the table.
+        options: The table, the branch, and how files are written.
+        given: The options of the rewrite, among others.
+        wish: What is asked for beside options.
+        spark: Runs the tasks; None to run them in this process.
+    """
+
+    def __init__(
+        self,
+        catalog: CatalogClient,
+        options: SinkOptions,
+        given: Mapping[str, str],
+        wish: Wish,
+        spark: SparkSession | None,
+    ) -> None:
+        self._catalog = catalog
+        self._options = options
+        self._given = given
+        self._wish = wish
+        self._spark = spark
+        self._branch = options.branch or MAIN_BRANCH
+        self._name = identifier_text(options.table)
+        self._action = f"rewrite data files of {self._name}"
+        self._reader = BranchReader(self._action, partial(branch_head, branch=self._branch))
+        self._result = RewriteResult(table=self._name, branch=self._branch)
+        self._started = time.monotonic()
+        self._failed_commits = 0
+        # Paths of the new files: what this call has written is not rewritten by it again.
+        self._own: set[str] = set()
+
+    def run(self) -> RewriteResult:
+        """Plan, rewrite and commit, again for the partitions whose groups others have made stale."""
+        places: set[tuple[int, str]] | None = None
+        for _ in range(_ROUNDS):
+            table = self._catalog.load_table(self._options.table)
+            settings = self._check(table.metadata)
+            plan, groups = self._plan(table, settings, places)
+            fault_point(FaultPoint.PLANNED)
+            stale = [
+                group for portion in _portions(groups, settings) for group in self._portion(plan, settings, portion)
+            ]
+            places = {group.files[0].place for group in stale}
+            if not places:
+                break
+            logger.info("Planning %d partitions of %s again: others have changed them", len(places), self._name)
+        else:
+            logger.warning(
+                "%d partitions of %s are left for another call: others keep changing them",
+                len(places or ()),
+                self._name,
+            )
+        result = replace(self._result, seconds=time.monotonic() - self._started)
+        logger.info("%s", result)
+        return result
+
+    def _check(self, metadata: TableMetadata) -> RewriteOptions:
+        if metadata.format_version > _HIGHEST_VERSION:
+            raise UnsupportedTableError(
+                f"Cannot {self._action}: its format version is {metadata.format_version}, where deletion vectors take "
+                "the place of position deletes and rows keep their ids, and these are not written here."
+            )
+        check_supported(metadata, self._name, self._options.table_properties)
+        if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
+            raise OptionError(f"Cannot {self._action}: {reason}.")
+        return RewriteOptions.of(self._given, metadata)
+
+    def _plan(
+        self, table: Table, settings: RewriteOptions, places: Collection[tuple[int, str]] | None
+    ) -> tuple[RewritePlan, list[FileGroup]]:
+        metadata, action = table.metadata, self._action
+        live = self._reader.read(table).files
+        head = branch_head(metadata, self._branch)
+        number = (head.sequence_number or 0) if head is not None else 0
+        is_numbered = settings.use_starting_sequence_number and metadata.format_version > 1
+        spec_id = metadata.default_spec_id if settings.output_spec_id is None else settings.output_spec_id
+        order = self._order(metadata)
+        write = new_write(self._options, metadata, Route(branch=self._branch), Fingerprint.of(metadata))
+        writing = WritePlan.into(metadata, write, self._catalog.plan_properties(table))
+        plan = RewritePlan(
+            writing=replace(writing, spec=metadata.specs()[spec_id], sort_order=order),
+            specs=metadata.specs(),
+            key_types=types_of_keys(metadata, live, action),
+            is_sorted=order is not None,
+            planned_at=number,
+            sequence_number=number if is_numbered else None,
+        )
+        groups = plan_groups(
+            self._candidates(metadata, live, places),
+            deleted_rows(live),
+            settings,
+            spec_id=spec_id,
+            is_sorted=plan.is_sorted,
+        )
+        if groups:
+            self._check_deletes_readable(live)
+        return plan, groups
+
+    def _order(self, metadata: TableMetadata) -> SortOrder | None:
+        """Return the order to sort rows by; None if they are not to be sorted.
+
+        Raises:
+            OptionError: The order is malformed, does not fit the table, or the table has none.
+        """
+        if self._wish.strategy == "binpack":
+            return None
+        text = self._wish.sort_order
+        order = metadata.sort_order_by_id(metadata.default_sort_order_id)
+        if text is None and order is not None and not order.is_unsorted:
+            return order
+        if text is None:
+            raise OptionError(f"Cannot {self._action} by strategy sort: the table has no sort order. Give sort_order.")
+        try:
+            terms = parse_sort_by(text)
+            recorded = (order for order in metadata.sort_orders if describes_order(terms, order, metadata.schema()))
+            # An order that the table does not record has no id that files may name.
+            return next(recorded, None) or new_sort_order(terms, metadata.schema(), UNSORTED_SORT_ORDER_ID)
+        except ValueError as problem:
+            raise OptionError(f"Cannot {self._action}: sort_order is {text!r}: {problem}.") from problem
+
+    def _candidates(
+        self, metadata: TableMetadata, live: LiveFiles, places: Collection[tuple[int, str]] | None
+    ) -> list[FileWork]:
+        """Return the data files that may be rewritten, in the order of their age."""
+        listed = Counter(found.path for found in live.data)
+        is_meant = self._where(metadata)
+        files = {found.path: found.data_file for found in live.data if is_meant(found.data_file)}
+        unreadable = {path: reason for path, file in files.items() if (reason := why_not_readable(file)) is not None}
+        for path, reason in unreadable.items():
+            logger.warning("%s of %s is not rewritten: it %s", path, self._name, reason)
+        for path in (path for path, count in listed.items() if count > 1):
+            logger.warning("%s of %s is not rewritten: the table lists it more than once", path, self._name)
+        work = [
+            item
+            for item in files_with_deletes(metadata, live, self._action)
+            if item.path in files
+            and item.path not in unreadable
+            and item.path not in self._own
+            and listed[item.path] == 1
+            and (places is None or item.place in places)
+        ]
+        return sorted(work, key=lambda item: item.sequence_number)
+
+    def _where(self, metadata: TableMetadata) -> Callable[[DataFile], bool]:
+        if self._wish.where is None:
+            return lambda _: True
+        try:
+            meant = FilterRange(
+                metadata,
+                parse_predicate(self._wish.where),
+                case_sensitive=bool(self._options.case_sensitive),
+                time_zone=self._options.time_zone,
+            )
+        except ValueError as problem:
+            raise OptionError(f"Cannot {self._action}: where is no predicate on its columns: {problem}.") from problem
+        return lambda file: meant.coverage(file) is not Coverage.OUTSIDE
+
+    def _check_deletes_readable(self, live: LiveFiles) -> None:
+        for deletes in (*live.positions, *live.equalities):
+            if (reason := why_not_readable(deletes.data_file)) is not None:
+                raise UnsupportedTableError(
+                    f"Cannot {self._action}, nothing was committed: {deletes.path}, which deletes rows, {reason}."
+                )
+
+    def _portion(self, plan: RewritePlan, settings: RewriteOptions, groups: Sequence[FileGroup]) -> list[FileGroup]:
+        """Rewrite groups and commit them together; return those that others have made stale."""
+        done = self._rewritten(plan, settings, groups)
+        if not done:
+            return []
+        try:
+            return self._commit(plan, settings, done)
+        except CommitStateUnknownError:
+            raise
+        except (CommitConflictError, CatalogError) as failure:
+            self._failed_commits += 1
+            limit = settings.partial_progress_max_failed_commits
+            most = settings.partial_progress_max_commits if limit is None else limit
+            if not settings.partial_progress_enabled or self._failed_commits > most:
+                raise
+            self._count_failed(groups)
+            logger.warning("%d data files of %s are left for another call: %s", len(groups), self._name, failure)
+            return []
+
+    def _rewritten(
+        self, plan: RewritePlan, settings: RewriteOptions, groups: Sequence[FileGroup]
+    ) -> list[RewrittenGroup]:
+        job = TaskJob(
+            plan=plan, write=plan.writing.write, action=self._action, answer=rewrite_group, refuse=_group_refused
+        )
+        answers = job.run(self._spark, groups, settings.max_concurrent_file_group_rewrites)
+        done = [
+            RewrittenGroup.of(group, answer)
+            for group, answer in zip(groups, answers, strict=True)
+            if answer.problem is None
+        ]
+        failed = [(group, answer.problem) for group, answer in zip(groups, answers, strict=True) if answer.problem]
+        if failed and not settings.partial_progress_enabled:
+            self._discard(plan, done)
+            raise DataFileError(f"Cannot {self._action}, nothing was committed: a task failed: {failed[0][1]}")
+        for group, problem in failed:
+            logger.warning("%d data files of %s are not rewritten: %s", len(group.files), self._name, problem)
+        self._count_failed([group for group, _ in failed])
+        return done
+
+    def _commit(self, plan: RewritePlan, settings: RewriteOptions, done: Sequence[RewrittenGroup]) -> list[FileGroup]:
+        stale: list[FileGroup] = []
+        rebase = Rebase(plan, self._action, self._reader, done, drops_dangling=settings.remove_dangling_deletes)
+        with metered(self._catalog.reporting) as meter:
+            for number in itertools.count(1):
+                operation_id, snapshot_id = new_operation()
+                write = replace(plan.writing.write, operation_id=operation_id, snapshot_id=snapshot_id)
+                meter.begin(write)
+                try:
+                    committed = commit_rewrite(self._catalog, write, rebase, meter)
+                except StaleWorkError as behind:
+                    if number == _TRIES:
+                        self._discard(plan, rebase.groups)
+                        raise CommitConflictError(
+                            f"Cannot {self._action} in {_TRIES} tries, nothing was committed: {behind}. Run it again "
+                            "while less is deleted."
+                        ) from behind
+                    logger.info("Looking at %s again: %s", self._name, behind)
+                    stale += self._catch_up(plan, rebase)
+                    if not rebase.groups:
+                        break
+                except DataFileError:
+                    self._discard(plan, rebase.groups)
+                    raise
+                else:
+                    self._count(committed.snapshot_id, rebase)
+                    break
+        return stale
+
+    def _catch_up(self, plan: RewritePlan, rebase: Rebase) -> list[FileGroup]:
+        """Move the deletes that landed meanwhile; give up stale groups, and return them."""
+        try:
+            moves, stale = rebase.sort_out(self._catalog.load_table(self._options.table))
+            job = TaskJob(
+                plan=plan, write=plan.writing.write, action=self._action, answer=move_deletes, refuse=_move_refused
+            )
+            moved = job.run(self._spark, [work for _, work in moves])
+            superseded = []
+            for (found, work), answer in zip(moves, moved, strict=True):
+                if answer.problem is not None or answer.is_undone:
+                    logger.info(
+                        "%d data files of %s are rewritten anew: %s",
+                        len(found.group.files),
+                        self._name,
+                        answer.problem or "rows are visible again",
+                    )
+                    rebase.groups.remove(found)
+                    stale.append(found)
+                else:
+                    superseded.append(found.take(answer.file, work))
+        except BaseException:
+            self._discard(plan, rebase.groups)
+            raise
+        self._discard(plan, stale)
+        return [found.group for found in stale]
+
+    def _discard(self, plan: RewritePlan, groups: Iterable[RewrittenGroup]) -> None:
+        """Delete the files of groups that are in no request which may still land."""
+        io = file_io(plan.writing.io_properties, plan.writing.location)
+        delete_files(io, [file.file_path for found in groups for file in found.files], Proof.REFUSED)
+
+    def _count_failed(self, groups: Iterable[FileGroup]) -> None:
+        count = sum(len(group.files) for group in groups)
+        self._result = replace(self._result, failed_data_files_count=self._result.failed_data_files_count + count)
+
+    def _count(self, snapshot_id: int | None, rebase: Rebase) -> None:
+        """Add a commit to the result."""
+        before = self._result
+        old = [item for found in rebase.groups for item in found.group.files]
+        new = [file for found in rebase.groups for file in found.rewritten.files]
+        self._own |= {file.file_path for file in new}
+        removed = sum(file.content != DataFileContent.DATA for file in rebase.dropped)
+        rows = sum(item.data_file.record_count for item in old) - sum(file.record_count for file in new)
+        self._result = replace(
+            before,
+            snapshot_ids=(*before.snapshot_ids, *(() if snapshot_id is None else (snapshot_id,))),
+            rewritten_data_files_count=before.rewritten_data_files_count + len(old),
+            added_data_files_count=before.added_data_files_count + len(new),
+            rewritten_bytes_count=before.rewritten_bytes_count + sum(item.size_bytes for item in old),
+            added_bytes_count=before.added_bytes_count + sum(file.file_size_in_bytes for file in new),
+            removed_delete_files_count=before.removed_delete_files_count + removed,
+            removed_rows_count=before.removed_rows_count + rows,
+        )
+
+
+def _portions(groups: Sequence[FileGroup], settings: RewriteOptions) -> Iterator[Sequence[FileGroup]]:
+    """Yield the groups that are committed together."""
+    commits = settings.partial_progress_max_commits if settings.partial_progress_enabled else 1
+    size = max(1, ceil(len(groups) / commits))
+    yield from (groups[first : first + size] for first in range(0, len(groups), size))
+
+
+def _group_refused(problem: str) -> GroupRewritten:
+    return GroupRewritten(problem=problem)
+
+
+def _move_refused(problem: str) -> DeletesMoved:
+    return DeletesMoved(problem=problem)

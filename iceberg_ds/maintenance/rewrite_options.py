@@ -1,0 +1,170 @@
+"""Pure: the options of a rewrite of data files, by the names and with the defaults of Spark's procedure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from pyiceberg.table.metadata import TableMetadata
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.options.parse import is_known
+from iceberg_ds.parsing import boolean, count, one_of, positive_integer
+from iceberg_ds.secrets import mask_name, refused_value
+
+JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
+
+# Of the target size: smaller and larger files are rewritten.
+_MIN_SHARE, _MAX_SHARE = 0.75, 1.8
+_TARGET = "target-file-size-bytes"
+_TARGET_PROPERTY, _TARGET_DEFAULT = "write.target-file-size-bytes", 512 * 1024 * 1024
+
+
+def ratio(text: str) -> float:
+    """Return a number from above 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= 1:
+        raise ValueError("expected a number above 0, at most 1, such as 0.3")
+    return number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteOptions:
+    """What is rewritten, and in which portions. Defaults are those of Spark's procedure `rewrite_data_files`.
+
+    Attributes:
+        target_file_size_bytes: Bytes that a new file should have.
+        min_file_size_bytes: Smaller files are rewritten.
+        max_file_size_bytes: Larger files are rewritten; no new file is larger.
+        min_input_files: A group of at least this many files is rewritten, whatever their size together.
+        rewrite_all: Whether all files are rewritten.
+        max_file_group_size_bytes: Most bytes of the files of a group.
+        max_concurrent_file_group_rewrites: How many groups are rewritten at once; None for as many as the cluster can.
+        partial_progress_enabled: Whether groups are committed as they are done, and a group that fails is passed over.
+        partial_progress_max_commits: How many commits that makes, at most.
+        partial_progress_max_failed_commits: More failed commits than this fail the rewrite; None for `max-commits`.
+        rewrite_job_order: Which groups come first.
+        use_starting_sequence_number: Whether new files count as old as the snapshot that the rewrite began with, so
+            that deletes which land meanwhile apply to them. Else such deletes make a group stale.
+        delete_file_threshold: A file with at least this many delete files is rewritten; None for no such rule.
+        delete_ratio_threshold: A file is rewritten if at least this share of its rows is deleted by delete files that
+            are for this file alone.
+        output_spec_id: Partition spec of new files; None for the table's current one.
+        remove_dangling_deletes: Whether delete files that apply to no data file any more are removed, too.
+        max_files_to_rewrite: How many files are rewritten, at most; None for no limit.
+    """
+
+    target_file_size_bytes: int
+    min_file_size_bytes: int
+    max_file_size_bytes: int
+    min_input_files: int = 5
+    rewrite_all: bool = False
+    max_file_group_size_bytes: int = 100 * 1024**3
+    max_concurrent_file_group_rewrites: int | None = None
+    partial_progress_enabled: bool = False
+    partial_progress_max_commits: int = 10
+    partial_progress_max_failed_commits: int | None = None
+    rewrite_job_order: JobOrder = "none"
+    use_starting_sequence_number: bool = True
+    delete_file_threshold: int | None = None
+    delete_ratio_threshold: float = 0.3
+    output_spec_id: int | None = None
+    remove_dangling_deletes: bool = False
+    max_files_to_rewrite: int | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], metadata: TableMetadata) -> RewriteOptions:
+        """Return the options in `given`, where those of a write are passed over, with defaults of the table.
+
+        Raises:
+            OptionError: An option is malformed, or sizes contradict each other; all problems are named.
+        """
+        parsed, problems = _parsed(given)
+        target = parsed.setdefault("target_file_size_bytes", _target_of(metadata))
+        least = parsed.setdefault("min_file_size_bytes", int(target * _MIN_SHARE))
+        most = parsed.setdefault("max_file_size_bytes", int(target * _MAX_SHARE))
+        if not least < target <= most:
+            problems.append(
+                f"min-file-size-bytes ({least}) must be below {_TARGET} ({target}), and that at most "
+                f"max-file-size-bytes ({most})"
+            )
+        spec_id = parsed.get("output_spec_id")
+        if spec_id is not None and spec_id not in metadata.specs():
+            problems.append(f"output-spec-id is {spec_id}, and the table has {', '.join(map(str, metadata.specs()))}")
+        if problems:
+            raise OptionError(_refusal(problems))
+        return cls(**parsed)
+
+
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    _TARGET: positive_integer,
+    "min-file-size-bytes": count,
+    "max-file-size-bytes": positive_integer,
+    "min-input-files": positive_integer,
+    "rewrite-all": boolean,
+    "max-file-group-size-bytes": positive_integer,
+    "max-concurrent-file-group-rewrites": positive_integer,
+    "partial-progress.enabled": boolean,
+    "partial-progress.max-commits": positive_integer,
+    "partial-progress.max-failed-commits": count,
+    "rewrite-job-order": one_of(*get_args(JobOrder)),
+    "use-starting-sequence-number": boolean,
+    "delete-file-threshold": positive_integer,
+    "delete-ratio-threshold": ratio,
+    "output-spec-id": count,
+    "remove-dangling-deletes": boolean,
+    "max-files-to-rewrite": positive_integer,
+}
+# Options of Spark's procedure that say how its jobs shuffle rows; nothing is shuffled here.
+_OF_SHUFFLES = ("compression-factor", "shuffle-partitions-per-file", "max-file-group-input-files")
+
+
+def write_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that a write takes, too: those of the catalog, and how files are written.
+
+    Raises:
+        OptionError: An option is known to neither.
+    """
+    unknown = [key for key in given if not (key in _PARSERS or is_known(key) or key == "path")]
+    if unknown:
+        raise OptionError(_refusal(map(_unknown, unknown)))
+    return {key: text for key, text in given.items() if key == _TARGET or key not in _PARSERS}
+
+
+def _unknown(key: str) -> str:
+    if key in _OF_SHUFFLES:
+        return f"option '{key}' says how Spark's own rewrite divides rows between its tasks, and here it has no meaning"
+    near = difflib.get_close_matches(key, _PARSERS, n=1, cutoff=0.6)
+    return f"unknown option '{mask_name(key)}': " + (
+        f"did you mean '{near[0]}'?" if near else f"known options: {', '.join(_PARSERS)}, and those of a write"
+    )
+
+
+def _parsed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    parsed: dict[str, Any] = {}
+    problems: list[str] = []
+    for key, text in given.items():
+        if (parse := _PARSERS.get(key)) is None:
+            continue
+        try:
+            parsed[key.replace("-", "_").replace(".", "_")] = parse(text)
+        except ValueError as problem:
+            problems.append(f"option '{key}' is {refused_value(text, str(problem))}")
+    return parsed, problems
+
+
+def _target_of(metadata: TableMetadata) -> int:
+    text = metadata.properties.get(_TARGET_PROPERTY, "")
+    try:
+        return positive_integer(text)
+    except ValueError:  # as everywhere, a property that cannot be read counts as not set
+        return _TARGET_DEFAULT
+
+
+def _refusal(problems: Iterable[str]) -> str:
+    return "Cannot rewrite data files with these options:\n" + "\n".join(f"  - {problem}" for problem in problems)

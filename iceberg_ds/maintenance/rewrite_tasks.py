@@ -1,0 +1,216 @@
+"""One task of a rewrite: writes the visible rows of some data files into new files, and moves deletes that come late.
+
+Rows that are deleted are left out; all others are counted, and digested before they are written and again as the new
+files have them. Rows that stay in their order have known places in the new files: those of each file follow those of
+the file before. So a position delete that lands meanwhile is moved: from a row of an old file to the same row of a new
+one. Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so and leaves no file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
+
+from iceberg_ds.cdc.row_digest import RowDigest
+from iceberg_ds.deletes.match import Matcher
+from iceberg_ds.deletes.tasks import portions
+from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.errors import IcebergSinkError, RowCountError
+from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.files import file_io
+from iceberg_ds.maintenance.rewrite_work import DeletesMoved, DeletesToMove, FileGroup, GroupRewritten, RewritePlan
+from iceberg_ds.messages import check_rows
+from iceberg_ds.plan import WritePlan
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.locations import FilePaths, data_locations
+from iceberg_ds.table.partitioning import PartitionKey
+from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
+from iceberg_ds.writers.rewriting import rows_of_file
+from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
+from iceberg_ds.writers.task_writer import PartitioningWriter, TaskAttempt, discarding, name_prefix, task_rows
+
+_Answer = TypeVar("_Answer")
+
+
+def rewrite_group(plan: RewritePlan, number: int, group: FileGroup) -> GroupRewritten:
+    """Write the visible rows of a group of data files into new files.
+
+    Args:
+        plan: The plan of the rewrite.
+        number: Number of the group.
+        group: The files.
+    """
+    task = _Task(plan, number)
+    return task.answered(lambda: task.rewrite(group), lambda problem: GroupRewritten(problem=problem))
+
+
+def move_deletes(plan: RewritePlan, number: int, work: DeletesToMove) -> DeletesMoved:
+    """Write the position deletes that came late for a group that was rewritten, for the group's new files.
+
+    Args:
+        plan: The plan of the rewrite.
+        number: Number of the group.
+        work: The group; its rows stayed in their order.
+    """
+    task = _Task(plan, number)
+    return task.answered(lambda: task.move(work), lambda problem: DeletesMoved(problem=problem))
+
+
+class _Task:
+    def __init__(self, plan: RewritePlan, number: int) -> None:
+        self._plan = plan
+        # A random number, so that no two attempts share a path.
+        self._attempt = TaskAttempt(partition_id=number, task_attempt_id=uuid.uuid4().int >> 96)
+        self._io = file_io(plan.writing.io_properties, plan.writing.location)
+        self._written: list[DataFile] = []
+
+    def answered(self, work: Callable[[], _Answer], failed: Callable[[str], _Answer]) -> _Answer:
+        """Return what the work returns; if it fails, delete its files and return what `failed` makes of the reason."""
+        try:
+            return work()
+        except Exception as error:  # of any storage library
+            self._discard()
+            text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
+            return failed(mask_text(text, self._plan.writing.io_properties))
+        except BaseException:
+            self._discard()
+            raise
+
+    def _discard(self) -> None:
+        delete_files(self._io, [file.file_path for file in self._written], Proof.TASK_FAILED)
+
+    def rewrite(self, group: FileGroup) -> GroupRewritten:
+        writing = _writing(self._plan, group)
+        files = TaskFiles(writing, name_prefix(writing, self._attempt), file_shape(writing.schema).schema)
+        rows = _Rows(self._plan, group, writing, files)
+        before, kept, left_out = RowDigest(), [], 0
+        with discarding(rows, writing):
+            for item, hidden in self._hidden_rows(group.files):
+                count = before.count
+                for batch in self._rows_of(item.data_file, hidden):
+                    before = before.with_rows(batch)
+                    rows.add(batch)
+                kept.append(before.count - count)
+                left_out += len(hidden)
+            rows.close()
+        self._written += files.close()
+        fault_point(FaultPoint.TASK_WRITTEN)
+        self._check(group, before, left_out)
+        read = sum(item.size_bytes for item in group.files)
+        return GroupRewritten(files=tuple(self._written), kept=tuple(kept), read_bytes=read)
+
+    def _check(self, group: FileGroup, before: RowDigest, left_out: int) -> None:
+        """Check that the new files have the visible rows of the group, by reading them again.
+
+        Raises:
+            RowCountError: They do not.
+        """
+        action = f"rewrite {len(group.files)} data files of {self._plan.writing.write.table}"
+        there = sum(item.data_file.record_count for item in group.files)
+        after = RowDigest()
+        for file in self._written:
+            for batch in self._rows_of(file, _NONE):
+                after = after.with_rows(batch)
+        found = {"deleted": left_out, f"in {len(self._written)} new files": after.count}
+        check_rows(action, "the files have", there, found)
+        if before != after:
+            raise RowCountError(
+                f"Cannot {action}, nothing was committed: the new files have {after.count} rows as they should, and "
+                "not the same ones. This is a defect of iceberg_ds or of a library below it: please report it with "
+                f"the versions of both. The first of the files is {group.files[0].path}."
+            )
+
+    def _rows_of(self, file: DataFile, left_out: pa.Array) -> Iterator[pa.RecordBatch]:
+        spec = self._plan.specs[file.spec_id]
+        rows = rows_of_file(self._io, file, spec, self._plan.writing.schema, left_out)
+        return (batch for batch in rows if batch.num_rows)
+
+    def _hidden_rows(self, work: Sequence[FileWork]) -> Iterator[tuple[FileWork, pa.Array]]:
+        """Yield the files, each with the positions of its deleted rows, ascending, each once."""
+        matcher = Matcher(self._io, self._plan.key_types)
+        for items in portions(work):
+            found = matcher.find([item for item in items if item.keys])
+            for item in items:
+                by_position = hidden_positions(self._io, item.positions, item.path)
+                by_key = found[item.path].positions if item.path in found else _NONE
+                hidden = pc.unique(pa.concat_arrays([by_position, by_key])).sort()
+                yield item, hidden.filter(pc.less(hidden, item.data_file.record_count))
+
+    def move(self, work: DeletesToMove) -> DeletesMoved:
+        ends = list(itertools.accumulate(file.record_count for file in work.rewritten.files))
+        found: dict[int, list[int]] = {}
+        first_row = {item.path: first for item, first in work.files()}
+        for item, left_out in self._hidden_rows([item for item, _ in work.files()]):
+            before = hidden_positions(self._io, item.positions, item.path)
+            now = hidden_positions(self._io, work.now[item.path], item.path)
+            if len(without(before, now)):
+                return DeletesMoved(is_undone=True)
+            late = pc.unique(without(now, left_out)).sort()
+            for position in late.filter(pc.less(late, item.data_file.record_count)).to_pylist():
+                gone = bisect_left(left_out, position, key=lambda value: value.as_py())
+                row = first_row[item.path] + position - gone
+                place = bisect_right(ends, row)
+                found.setdefault(place, []).append(row - (ends[place - 1] if place else 0))
+        if not found:
+            return DeletesMoved()
+        hidden = [
+            HiddenRows(data_file=work.rewritten.files[place], positions=sorted(rows)) for place, rows in found.items()
+        ]
+        writing = self._plan.writing
+        places = data_locations(writing.location, writing.properties, writing.write.location_provider)
+        paths = FilePaths(places, writing.schema, name_prefix(writing, self._attempt), are_deletes=True)
+        path = paths.next(writing.spec, hidden[0].data_file.partition)
+        file = write_position_deletes(self._io, path, hidden, writing.write.files)
+        self._written.append(file)
+        fault_point(FaultPoint.TASK_WRITTEN)
+        return DeletesMoved(file=file)
+
+
+_NONE = pa.array([], pa.int64())
+
+
+def _writing(plan: RewritePlan, group: FileGroup) -> WritePlan:
+    """Return how the files of a group are written."""
+    write = plan.writing.write
+    settings = replace(write.files, target_file_size_bytes=group.file_size_bytes)
+    order = plan.writing.sort_order if plan.is_sorted else None
+    return replace(plan.writing, write=replace(write, files=settings), sort_order=order)
+
+
+class _Rows:
+    """Brings the rows of a group into new files: in their order, or sorted, or by the partitions of another spec."""
+
+    def __init__(self, plan: RewritePlan, group: FileGroup, writing: WritePlan, files: TaskFiles) -> None:
+        self._files = files
+        self._writer: RollingWriter | None = None
+        self._parted: PartitioningWriter | None = None
+        if plan.keeps_order(group):
+            self._writer = RollingWriter(PartitionKey.of(group.files[0].data_file.partition), files)
+        else:
+            self._parted = task_rows(writing, files)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        if self._writer is not None:
+            self._writer.append(rows)
+        elif self._parted is not None:
+            self._parted.add(rows)
+
+    def close(self) -> None:
+        for writer in (self._writer, self._parted):
+            if writer is not None:
+                writer.close()
+
+    def discard(self) -> None:
+        if self._parted is not None:
+            self._parted.discard()
+        self._files.discard_all()
