@@ -184,8 +184,14 @@ def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, froze
 
 def only_path(deletes: DataFile) -> str | None:
     """Return the path of the only data file whose rows a position delete file hides, or None if that is uncertain."""
-    low, high = _path_bounds(deletes)
+    low, high = path_bounds(deletes)
     return low.decode(errors="replace") if low is not None and low == high else None
+
+
+def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
+    """Return the bounds of the data file paths in a position delete file; None for a bound that is unknown."""
+    number = FILE_PATH.field_id
+    return (deletes.lower_bounds or {}).get(number), (deletes.upper_bounds or {}).get(number)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,17 +248,12 @@ class _Positions(_Deletes):
 
     @classmethod
     def of(cls, live: LiveFile) -> _Positions:
-        low, high = _path_bounds(live.data_file)
+        low, high = path_bounds(live.data_file)
         return cls(live=live, applies_below=live.sequence_number + 1, low=low, high=high)
 
     def may_name(self, path: bytes) -> bool:
         """Return whether the file may have positions in the data file at `path`."""
         return (self.low is None or self.low <= path) and (self.high is None or self.high >= path)
-
-
-def _path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
-    number = FILE_PATH.field_id
-    return (deletes.lower_bounds or {}).get(number), (deletes.upper_bounds or {}).get(number)
 
 
 def _positions_of(live: LiveFiles) -> _Applying[_Positions]:
