@@ -429,33 +429,33 @@ class Rewrite:
         """Move the deletes that landed meanwhile; give up stale groups, and return them."""
         try:
             moves, stale = rebase.sort_out(self._catalog.load_table(self._options.table))
-            job = TaskJob(
-                plan=plan, write=plan.writing.write, action=self._action, answer=move_deletes, refuse=_move_refused
-            )
-            moved = job.run(self._spark, [work for _, work in moves])
-            superseded = []
-            for (found, work), answer in zip(moves, moved, strict=True):
-                if answer.problem is not None or answer.is_undone:
-                    logger.info(
-                        "%d data files of %s are rewritten anew: %s",
-                        len(found.group.files),
-                        self._name,
-                        answer.problem or "rows are visible again",
-                    )
-                    rebase.groups.remove(found)
-                    stale.append(found)
-                else:
-                    superseded.append(found.take(answer.file, work))
+            write = plan.writing.write
+            job = TaskJob(plan=plan, write=write, action=self._action, answer=move_deletes, refuse=_move_refused)
+            answers = job.run(self._spark, [work for _, work in moves])
         except BaseException:
             self._discard(plan, rebase.groups)
             raise
+        superseded = []
+        for (found, work), answer in zip(moves, answers, strict=True):
+            if answer.problem is not None or answer.is_undone:
+                reason = answer.problem or "rows that were deleted are there again"
+                logger.info("%d data files of %s are rewritten anew: %s", len(found.group.files), self._name, reason)
+                rebase.groups.remove(found)
+                stale.append(found)
+            else:
+                superseded += filter(None, [found.take(answer.file, work)])
+        self._delete(plan, superseded)
         self._discard(plan, stale)
         return [found.group for found in stale]
 
     def _discard(self, plan: RewritePlan, groups: Iterable[RewrittenGroup]) -> None:
         """Delete the files of groups that are in no request which may still land."""
+        self._delete(plan, [file for found in groups for file in found.files])
+
+    @staticmethod
+    def _delete(plan: RewritePlan, files: Iterable[DataFile]) -> None:
         io = file_io(plan.writing.io_properties, plan.writing.location)
-        delete_files(io, [file.file_path for found in groups for file in found.files], Proof.REFUSED)
+        delete_files(io, [file.file_path for file in files], Proof.REFUSED)
 
     def _count_failed(self, groups: Iterable[FileGroup]) -> None:
         count = sum(len(group.files) for group in groups)
