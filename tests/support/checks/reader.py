@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -71,19 +72,24 @@ def listed(table: Table, branch: str = "main") -> dict[DataFileContent, list[Lis
 
 def rows_of(table: Table, branch: str = "main") -> list[Row]:
     """Return the rows of a branch with the table's columns as they are now, ordered by their first columns."""
+    return sorted((row for _, _, row in visible_rows(table, branch)), key=lambda row: str(list(row.values())))
+
+
+def visible_rows(table: Table, branch: str = "main") -> Iterator[tuple[str, int, Row]]:
+    """Yield the rows of a branch, each with the path of its data file and its position there."""
     files = listed(table, branch)
     hidden = _hidden_positions(files[DataFileContent.POSITION_DELETES])
-    rows: list[Row] = []
+    fields = table.schema().fields
     for data_file in files[DataFileContent.DATA]:
         columns, count = data_file.by_field(), data_file.entry.data_file.record_count
         gone = hidden_in(data_file, hidden) | _deleted(table, data_file, files[DataFileContent.EQUALITY_DELETES])
-        fields = table.schema().fields
-        rows += [
-            {field.name: columns[field.field_id][position] if field.field_id in columns else None for field in fields}
-            for position in range(count)
-            if position not in gone
-        ]
-    return sorted(rows, key=lambda row: str(list(row.values())))
+        for position in range(count):
+            if position not in gone:
+                row = {
+                    field.name: columns[field.field_id][position] if field.field_id in columns else None
+                    for field in fields
+                }
+                yield data_file.path, position, row
 
 
 _Hidden = dict[str, list[tuple[int, tuple[int, str], int]]]
