@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from iceberg_ds.deletes.work import RowEncoding
     from iceberg_ds.inspect.watch import Look
+    from iceberg_ds.maintenance.rewrite_data_files import Strategy
 
 _FAILED = 1
 # Where scratch tables go if no table is named: a namespace that is made for them and removed.
@@ -55,6 +56,10 @@ class _Number(click.FloatRange):
 
 
 _option = click.option("--option", "pairs", metavar="KEY=VALUE", multiple=True, help="Option of a write; repeatable.")
+_master = click.option(
+    "--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077."
+)
+_remote = click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -142,8 +147,8 @@ def verify(
     show_default=True,
     help="Mark deleted rows by position, or write their files without them.",
 )
-@click.option("--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077.")
-@click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
+@_master
+@_remote
 @_json
 def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the command
     table: str,
@@ -160,6 +165,38 @@ def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the com
     options = _options(pairs, table)
     with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds convert-deletes") as spark:
         result = convert(table, spark, options=options, branch=branch, encoding=encoding)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+@main.command("rewrite-data-files")
+@click.argument("table")
+@_option
+@click.option("--strategy", type=click.Choice(["binpack", "sort"]), default="binpack", show_default=True)
+@click.option("--sort-order", help="Order of the strategy sort, such as 'ts desc, id'; the table's own if not given.")
+@click.option("--where", help="Rewrite only files that may have rows which satisfy this predicate.")
+@click.option("--branch", help="The branch whose files are rewritten; main if not given.")
+@_master
+@_remote
+@_json
+def rewrite_data_files(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str,
+    pairs: Sequence[str],
+    strategy: Strategy,
+    sort_order: str | None,
+    where: str | None,
+    branch: str | None,
+    master: str,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Make few large files of the small ones of TABLE, without deleted rows, while others write."""
+    from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files as rewrite  # noqa: PLC0415  # as above
+
+    options = _options(pairs, table)
+    with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds rewrite-data-files") as spark:
+        result = rewrite(
+            table, spark, strategy=strategy, sort_order=sort_order, where=where, branch=branch, options=options
+        )
     click.echo(result.to_json() if as_json else str(result))
 
 

@@ -1,9 +1,9 @@
 """Pure: a digest of many rows that does not depend on their order, for a proof that files have the same rows.
 
 Each row has a digest of 64 bits over all its columns, at any depth; the digest of the rows is their count and the sum
-of their digests. Values count bit by bit: a NaN is itself, and `-0.0` is not `0.0`. Two different collections of rows have
-equal digests by chance only, about once in 2^64 cases; the seed is known, so they prove nothing against somebody who
-wants rows to collide. Knows only Arrow.
+of their digests. Values count bit by bit: a NaN is itself, and `-0.0` is not `0.0`. Two different collections of rows
+have equal digests by chance only, about once in 2^64 cases; the seed is known, so they prove nothing against somebody
+who wants rows to collide. Knows only Arrow.
 """
 
 from __future__ import annotations

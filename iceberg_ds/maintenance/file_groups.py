@@ -2,8 +2,8 @@
 
 The files of one partition make groups, by the rules of Iceberg's Java library: a file is worth rewriting if it is too
 small, too large, or has too many deleted rows; a group is if that makes fewer files, or files of a better size, or
-takes deleted rows away. A group is divided into tasks, each of which writes one file of about the target size, or several if
-one file is larger. A sorted group is one task, so that its files do not overlap.
+takes deleted rows away. A group is divided into tasks, each of which writes one file of about the target size, or
+several if one file is larger. A sorted group is one task, so that its files do not overlap.
 """
 
 from __future__ import annotations

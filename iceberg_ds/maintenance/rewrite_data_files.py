@@ -435,7 +435,7 @@ class Rewrite:
         except BaseException:
             self._discard(plan, rebase.groups)
             raise
-        superseded = []
+        superseded: list[DataFile] = []
         for (found, work), answer in zip(moves, answers, strict=True):
             if answer.problem is not None or answer.is_undone:
                 reason = answer.problem or "rows that were deleted are there again"

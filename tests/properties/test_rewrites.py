@@ -165,7 +165,7 @@ class _Trial:
                 return
             spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(2), "bucket"), spec_id=1)
             with table.transaction() as transaction:
-                transaction._apply((AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)), ())  # noqa: SLF001
+                transaction._apply((AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)), ())
 
     def _rewrite(self, wish: dict[str, str], step: FaultPoint, beside: Sequence[Any], dies: bool) -> None:  # noqa: FBT001
         def happen() -> None:

@@ -182,6 +182,25 @@ def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
     return sum(map(count_converted, results))
 
 
+def rewrite(spark: SparkSession, options: Mapping[str, str]) -> int:
+    """Rewrite data files in every way."""
+    results = (
+        iceberg_ds.rewrite_data_files("db.t"),
+        iceberg_ds.rewrite_data_files("db.t", spark, strategy="sort", sort_order="id desc"),
+        iceberg_ds.rewrite_data_files(
+            table="db.t", spark=None, strategy="binpack", sort_order=None, where="id < 5", branch=None, options=options
+        ),
+    )
+    return sum(map(count_rewritten, results))
+
+
+def count_rewritten(result: iceberg_ds.RewriteResult) -> int:
+    """Return how many files a rewrite took away."""
+    ids: tuple[int, ...] = result.snapshot_ids
+    text: str = result.to_json()
+    return result.rewritten_data_files_count - result.added_data_files_count + len(ids) + len(text)
+
+
 def count_converted(result: iceberg_ds.ConvertResult) -> int:
     """Return every attribute of a conversion, as a sum where it is a number."""
     text: str = f"{result}: {result.table}, {result.branch}, {result.to_json()}"

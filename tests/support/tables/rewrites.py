@@ -25,7 +25,9 @@ def rewrite(
 
 def data_paths(sink: Sink, branch: str = "main") -> list[str]:
     """Return the paths of the live data files, in the order of their ages."""
-    return [found.path for found in sorted(listed(sink.table(), branch)[DataFileContent.DATA], key=lambda one: one.number)]
+    return [
+        found.path for found in sorted(listed(sink.table(), branch)[DataFileContent.DATA], key=lambda one: one.number)
+    ]
 
 
 def delete_paths(sink: Sink, branch: str = "main") -> list[str]:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFileContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
+from pyiceberg.transforms import IdentityTransform
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
 from support.keys.conversions import meanwhile
-from support.tables.delete_files import delete_ids, delete_positions
+from support.tables.delete_files import delete_equal, delete_ids, delete_positions, entries, with_ids
 from support.tables.rewrites import data_paths, delete_paths, rewrite
-from support.tables.sink import Sink, epoch, rows
+from support.tables.sink import NAME, Sink, epoch, local, rows
 
+import iceberg_ds
+from iceberg_ds.errors import DataFileError, OptionError
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.writers.rolling import RollingWriter
 
 
 def small_files(sink: Sink, count: int = 6) -> None:
@@ -170,4 +177,91 @@ def test_sorted_group_with_a_late_delete_is_done_again(sink: Sink) -> None:
 
     assert ids(sink) == [number for number in all_ids() if number != 20]
     assert len(data_paths(sink)) == 1
+    check_clean(sink.table())
+
+
+def test_other_rows_in_the_new_files_are_never_committed(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of a library would change values in silence, and the old files expire."""
+    small_files(sink)
+    append = RollingWriter.append
+
+    def change(writer: RollingWriter, batch: pa.RecordBatch) -> None:
+        names = pa.array(["another"] * batch.num_rows)
+        append(writer, batch.set_column(1, batch.schema.field(1), names))
+
+    monkeypatch.setattr(RollingWriter, "append", change)
+    with pytest.raises(DataFileError, match="the new files have 18 rows as they should, and not the same ones"):
+        rewrite(sink)
+
+    assert len(data_paths(sink)) == 6
+    check_clean(sink.table())
+
+
+def test_delete_of_another_partition_does_not_reach_rows_that_move_there(sink: Sink) -> None:
+    """It never deleted them, and would from then on."""
+    small_files(sink)
+    table = sink.table()
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"), spec_id=1)
+    with table.transaction() as transaction:
+        transaction._apply((AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)), ())
+    sink.append(10)
+
+    def delete() -> None:
+        keys = with_ids(pa.table({"id": pa.array([10], pa.int64())}), id=1)
+        delete_equal(sink, keys, [1], of=next(one for one in entries(sink) if one.data_file.spec_id == 1).data_file)
+
+    with meanwhile(FaultPoint.TASK_WRITTEN, delete):
+        rewrite(sink)
+
+    assert ids(sink) == all_ids()
+    assert len(data_paths(sink)) == 19
+    check_clean(sink.table())
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"min_input_files": "0"}, "option 'min-input-files' is '0': expected a whole number above 0"),
+        ({"min_file_size_bytes": "9", "target_file_size_bytes": "9"}, r"min-file-size-bytes \(9\) must be below"),
+        ({"output_spec_id": "7"}, "output-spec-id is 7, and the table has 0"),
+        ({"delete_ratio_threshold": "2"}, "expected a number above 0, at most 1"),
+    ],
+)
+def test_wrong_option_is_named(sink: Sink, given: dict[str, str], problem: str) -> None:
+    """It would be passed over, and files be rewritten otherwise than asked."""
+    small_files(sink)
+
+    with pytest.raises(OptionError, match=problem):
+        rewrite(sink, **given)
+
+
+def test_unknown_option_is_refused_with_the_nearest_name(sink: Sink) -> None:
+    """A misspelt option would have no effect."""
+    with pytest.raises(OptionError, match="unknown option 'min-input-file': did you mean 'min-input-files'"):
+        iceberg_ds.rewrite_data_files(NAME, options={"min-input-file": "2"})
+    with pytest.raises(OptionError, match="how Spark's own rewrite divides rows"):
+        iceberg_ds.rewrite_data_files(NAME, options={"compression-factor": "2"})
+
+
+def test_task_that_fails_leaves_no_file(sink: Sink) -> None:
+    """Half a rewrite would lie around, or be committed."""
+    small_files(sink)
+    local(data_paths(sink)[3]).write_bytes(b"no Parquet")
+
+    with pytest.raises(DataFileError, match="Cannot rewrite data files of db.t, nothing was committed: a task failed"):
+        rewrite(sink)
+
+    assert len(data_paths(sink)) == 6
+    check_clean(sink.table())
+
+
+def test_failed_group_is_passed_over_if_asked(sink: Sink) -> None:
+    """One bad file would keep a table from ever being compacted."""
+    small_files(sink, 12)
+    local(data_paths(sink)[0]).write_bytes(b"no Parquet")
+    size = str(6 * local(data_paths(sink)[1]).stat().st_size)
+
+    result = rewrite(sink, target_file_size_bytes=size, partial_progress_enabled="true")
+
+    assert (result.failed_data_files_count, result.rewritten_data_files_count) == (6, 6)
     check_clean(sink.table())

@@ -40,7 +40,7 @@ def job(tmp_path: Path) -> TaskJob[str, list[str], Answer]:
 
 def test_task_is_told_the_plan_and_its_work(job: TaskJob[str, list[str], Answer]) -> None:
     """It would do the work of another task."""
-    found = pickle.loads(job._task()(3, pickle.dumps(["a"])))  # noqa: S301, SLF001  # our own
+    found = pickle.loads(job._task()(3, pickle.dumps(["a"])))  # noqa: S301  # our own
 
     assert found == (3, Answer("plan 3 ['a']"))
     assert job.run(None, [["a"], ["b"]]) == [Answer("plan 0 ['a']"), Answer("plan 1 ['b']")]
@@ -50,10 +50,12 @@ def test_other_version_on_an_executor_is_named(
     job: TaskJob[str, list[str], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user would read of attributes that some object does not have."""
-    task = job._task()  # noqa: SLF001  # what Spark pickles
+    task = job._task()  # what Spark pickles
     monkeypatch.setattr(_version, "__version__", "0.0.1")
 
     number, found = pickle.loads(task(3, b"not to be read"))  # noqa: S301  # our own
 
     assert number == 3
-    assert found.problem == f"the driver has iceberg_ds {__version__}, and an executor 0.0.1: install one version on all"
+    assert (
+        found.problem == f"the driver has iceberg_ds {__version__}, and an executor 0.0.1: install one version on all"
+    )

@@ -1,0 +1,76 @@
+"""Mutations of rewrites of data files."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_REWRITE = "unit/maintenance/test_rewrite_data_files.py::"
+_ANY = "properties/test_rewrites.py::test_rewrites_change_no_row"
+_MEANWHILE = _REWRITE + "test_what_others_land_meanwhile_stays"
+_MOVED = _REWRITE + "test_delete_that_lands_meanwhile_costs_no_work"
+
+REWRITES = (
+    Mutation(
+        name="position deletes that land beside a rewrite are forgotten",
+        file="maintenance/rebase.py",
+        before="            is_behind = is_behind or frozenset(there[0].positions) != found.positions[item.path]\n",
+        after="            is_behind = False\n",
+        tests=(_MEANWHILE, _MOVED),
+    ),
+    Mutation(
+        name="equality deletes that land beside a rewrite do not apply to its files",
+        file="maintenance/rebase.py",
+        before="            if (number := self._plan.number_of(found.group)) is not None\n",
+        after="            if (number := self._plan.number_of(found.group)) is None\n",
+        tests=(_MEANWHILE,),
+    ),
+    Mutation(
+        name="rows of a file that others removed meanwhile come back",
+        file="maintenance/rebase.py",
+        before="            if len(there) != 1 or there[0].sequence_number != item.sequence_number:\n",
+        after="            if not there:\n                continue\n            if len(there) != 1:\n",
+        tests=(_MEANWHILE,),
+    ),
+    Mutation(
+        name="a delete is moved as if no row before it had been left out",
+        file="maintenance/rewrite_tasks.py",
+        before="                row = first_row[item.path] + position - gone\n",
+        after="                row = first_row[item.path] + position\n",
+        tests=(_MEANWHILE,),
+    ),
+    Mutation(
+        name="rows that equality deletes hide come back",
+        file="maintenance/rewrite_tasks.py",
+        before="                by_key = found[item.path].positions if item.path in found else _NONE\n",
+        after="                by_key = _NONE\n",
+        tests=(_REWRITE + "test_deleted_rows_are_left_out_with_their_delete_files",),
+    ),
+    Mutation(
+        name="deletes of a sorted group are moved to rows of other places",
+        file="maintenance/rebase.py",
+        before="        return Standing.BEHIND if self._plan.keeps_order(found.group) else Standing.STALE\n",
+        after="        return Standing.BEHIND\n",
+        tests=(_REWRITE + "test_sorted_group_with_a_late_delete_is_done_again",),
+    ),
+    Mutation(
+        name="new files are committed with other rows than the old ones",
+        file="maintenance/rewrite_tasks.py",
+        before="        if before != after:\n",
+        after="        if before.count != after.count:\n",
+        tests=(_REWRITE + "test_other_rows_in_the_new_files_are_never_committed",),
+    ),
+    Mutation(
+        name="rows that go to another partition spec meet the deletes of its partitions",
+        file="maintenance/rewrite_work.py",
+        before="        return self.sequence_number if group.files[0].data_file.spec_id == self.writing.spec.spec_id else None\n",
+        after="        return self.sequence_number\n",
+        tests=(_REWRITE + "test_delete_of_another_partition_does_not_reach_rows_that_move_there",),
+    ),
+    Mutation(
+        name="files of a rewrite that is given up stay",
+        file="maintenance/rewrite_data_files.py",
+        before="        self._discard(plan, stale)\n",
+        after="",
+        tests=(_MEANWHILE,),
+    ),
+)
