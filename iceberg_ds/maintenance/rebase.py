@@ -6,8 +6,8 @@ at the branch as it is, and a group whose rows were written anew is committed on
 * Each of its files is live still, once. A file that is gone had its rows written, or deleted, by somebody else.
 * The equality deletes that were applied are all there still, and no others of that age. Those that landed since apply
   to the new files as they did to the old ones, because new files count as old as the snapshot that the rewrite began
-  with. Rows that go to another partition spec would meet the deletes of other partitions: their files are as old as their
-  commit, and no equality delete may have landed on them.
+  with. Rows that go to another partition spec would meet the deletes of other partitions: their files are as old as
+  their commit, and no equality delete may have landed on them.
 * The position deletes that were applied are the ones that are there. Those that landed since name rows of the old
   files, and are moved to the new files: they are written again, for the same rows, and land in the same commit.
 

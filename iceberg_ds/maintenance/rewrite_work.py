@@ -65,7 +65,8 @@ class RewritePlan:
         With a number, equality deletes that land after the planning delete the same rows of the new files as of the old
         ones. Files of another spec than the old ones have none: deletes of other partitions would apply to them.
         """
-        return self.sequence_number if group.files[0].data_file.spec_id == self.writing.spec.spec_id else None
+        stays = group.files[0].data_file.spec_id == self.writing.spec.spec_id
+        return self.sequence_number if stays else None
 
     def keeps_order(self, group: FileGroup) -> bool:
         """Return whether the rows of a group stay in the order of its files, so that their new places are known."""

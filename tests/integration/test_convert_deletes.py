@@ -22,6 +22,8 @@ from iceberg_ds import cli
 from iceberg_ds.cli import main
 from iceberg_ds.deletes import job
 from iceberg_ds.deletes.work import FileWork, RowEncoding
+from iceberg_ds.spark import task_job
+from iceberg_ds.spark.task_job import TaskJob
 
 
 def upsert(house: Warehouse, rows: Any, **more: str) -> None:
@@ -73,13 +75,13 @@ def test_active_session_is_used_if_none_is_given(
     """A large table would be searched by the driver alone, although there is a cluster."""
     expected = fill(spark, house)
     used: list[Any] = []
-    real = job._frame
+    real = task_job._frame
 
-    def noting(session: SparkSession, rows: Sequence[tuple[int, bytes]]) -> Any:
+    def noting(session: SparkSession, *work: Any) -> Any:
         used.append(session)
-        return real(session, rows)
+        return real(session, *work)
 
-    monkeypatch.setattr(job, "_frame", noting)
+    monkeypatch.setattr(task_job, "_frame", noting)
     iceberg_ds.convert_deletes(NAME, options=house.options)
 
     assert used
@@ -97,7 +99,7 @@ def test_failed_job_commits_nothing(spark: SparkSession, house: Warehouse, monke
 
         return run
 
-    monkeypatch.setattr(job, "_task", broken)
+    monkeypatch.setattr(TaskJob, "_task", broken)
     with pytest.raises(iceberg_ds.DataFileError, match="nothing was committed: Spark's job failed"):
         iceberg_ds.convert_deletes(NAME, spark, options=house.options)
 

@@ -62,7 +62,7 @@ REWRITES = (
     Mutation(
         name="rows that go to another partition spec meet the deletes of its partitions",
         file="maintenance/rewrite_work.py",
-        before="        return self.sequence_number if group.files[0].data_file.spec_id == self.writing.spec.spec_id else None\n",
+        before="        return self.sequence_number if stays else None\n",
         after="        return self.sequence_number\n",
         tests=(_REWRITE + "test_delete_of_another_partition_does_not_reach_rows_that_move_there",),
     ),

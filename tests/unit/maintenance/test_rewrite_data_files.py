@@ -235,7 +235,7 @@ def test_wrong_option_is_named(sink: Sink, given: dict[str, str], problem: str) 
         rewrite(sink, **given)
 
 
-def test_unknown_option_is_refused_with_the_nearest_name(sink: Sink) -> None:
+def test_unknown_option_is_refused_with_the_nearest_name() -> None:
     """A misspelt option would have no effect."""
     with pytest.raises(OptionError, match="unknown option 'min-input-file': did you mean 'min-input-files'"):
         iceberg_ds.rewrite_data_files(NAME, options={"min-input-file": "2"})
@@ -248,7 +248,9 @@ def test_task_that_fails_leaves_no_file(sink: Sink) -> None:
     small_files(sink)
     local(data_paths(sink)[3]).write_bytes(b"no Parquet")
 
-    with pytest.raises(DataFileError, match="Cannot rewrite data files of db.t, nothing was committed: a task failed"):
+    with pytest.raises(
+        DataFileError, match=r"Cannot rewrite data files of db\.t, nothing was committed: a task failed"
+    ):
         rewrite(sink)
 
     assert len(data_paths(sink)) == 6
