@@ -103,6 +103,23 @@ class Bench:
         options = "'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'"
         self._call("rewrite_data_files", f"options => map({options})")
 
+    def rewrite(self, variant: str, sort_order: str | None = None) -> dict[str, float]:
+        """Rewrite all data files, by the runtime or by the sink's package; return what was measured."""
+        if variant == "ours":
+            options = {**self.place.options, "rewrite-all": "true"}
+            found: dict[str, float] = self.session.ask("rewrite", table=TABLE, options=options, sort_order=sort_order)
+            return found
+        sorting = "" if sort_order is None else f", strategy => 'sort', sort_order => '{sort_order}'"
+        arguments = f"table => '{TABLE}', options => map('rewrite-all', 'true'){sorting}"
+        measured: dict[str, float] = self.session.ask(
+            "timed", statement=f"CALL {CATALOG}.system.rewrite_data_files({arguments})"
+        )
+        return measured
+
+    def totals(self) -> list[list[Any]]:
+        """Return sums over the table's rows."""
+        return self.sql(_TOTALS)
+
     def convert(self) -> None:
         """Let the sink's package turn deletes by keys into position deletes."""
         measured = self.session.ask("convert", table=TABLE, options=self.place.options)
@@ -133,15 +150,15 @@ def _merge(source: str) -> str:
 
 
 @contextlib.contextmanager
-def prepared(settings: Settings, folder: Path) -> Iterator[Bench]:
-    """Give a table with rows."""
+def prepared(settings: Settings, folder: Path, files: int = BASE_FILES) -> Iterator[Bench]:
+    """Give a table with rows in so many files."""
     place = Place(folder=folder)
     with place.session_of_both(script="upsert_server.py") as session:
         properties = "'format-version' = '2', 'write.parquet.compression-codec' = 'zstd'"
         rest = f"USING iceberg TBLPROPERTIES ({properties}, 'write.distribution-mode' = 'none')"
         session.ask("sql", statement=f"CREATE TABLE {TABLE} ({_COLUMNS}) {rest}")
         session.ask("sql", statement=f"ALTER TABLE {TABLE} SET IDENTIFIER FIELDS id")
-        session.ask("fill", table=TABLE, rows=settings.rows, files=BASE_FILES)
+        session.ask("fill", table=TABLE, rows=settings.rows, files=files)
         session.ask("changes", name="awake", order="clustered", number=0, keys=20, rows=settings.rows)
         bench = Bench(place=place, session=session, base=0)
         yield Bench(place=place, session=session, base=bench.head())

@@ -1,4 +1,4 @@
-"""The session of `bench_upserts.py`: that of `peer_server.py`, which makes changes of keys and times statements."""
+"""The session of `bench_upserts.py` and `bench_rewrites.py`: that of `peer_server.py`, which makes changes of keys."""
 
 from __future__ import annotations
 
@@ -72,6 +72,18 @@ class UpsertServer(PeerServer):
     def convert(self, table: str, options: dict[str, str]) -> dict[str, float]:
         """Convert a table's deletes by keys; return as `timed`."""
         return self._timed(lambda: iceberg_ds.convert_deletes(table, self._spark, options=options))
+
+    def rewrite(self, table: str, options: dict[str, str], sort_order: str | None) -> dict[str, float]:
+        """Rewrite all data files of a table, sorted if an order is given; return as `timed`."""
+        return self._timed(
+            lambda: iceberg_ds.rewrite_data_files(
+                table,
+                self._spark,
+                strategy="binpack" if sort_order is None else "sort",
+                sort_order=sort_order,
+                options=options,
+            )
+        )
 
     def timed(self, statement: str) -> dict[str, float]:
         """Run a statement; return the seconds that it took, and peaks of memory."""

@@ -118,23 +118,41 @@ def _packed(files: Iterable[FileWork], most: int) -> Iterator[list[FileWork]]:
 def _divided(
     group: Sequence[FileWork], options: RewriteOptions, rules: _Rules, *, is_sorted: bool
 ) -> Iterator[FileGroup]:
-    """Yield the tasks of a group, without those that would only copy one file."""
-    for files in [group] if is_sorted else _packed(group, options.target_file_size_bytes):
+    """Yield the tasks of a group, of about equal sizes, without those that would only copy one file."""
+    total = sum(item.size_bytes for item in group)
+    tasks = 1 if is_sorted else _new_files(total, options)
+    for files in _shared_out(group, total, tasks):
         size = sum(item.size_bytes for item in files)
         is_copy = len(files) == 1 and size <= options.max_file_size_bytes and not rules.has_to_go(files[0])
         if options.rewrite_all or is_sorted or not is_copy:
             yield FileGroup(files=tuple(files), file_size_bytes=new_file_size(size, options))
 
 
+def _shared_out(files: Sequence[FileWork], total: int, tasks: int) -> list[list[FileWork]]:
+    """Return the files in at most so many parts of about equal sizes, in their order."""
+    parts: list[list[FileWork]] = []
+    before = 0
+    for item in files:
+        if not parts or before * tasks >= total * len(parts):
+            parts.append([])
+        parts[-1].append(item)
+        before += item.size_bytes
+    return parts
+
+
+def _new_files(size: int, options: RewriteOptions) -> int:
+    """Return how many files are made of files of `size` bytes together."""
+    target = options.target_file_size_bytes
+    whole, rest = divmod(size, target)
+    is_too_much = whole == 0 or size / whole > min(_STRETCH * target, options.max_file_size_bytes)
+    return whole + (rest > _WORTH_A_FILE * target or is_too_much)
+
+
 def new_file_size(size: int, options: RewriteOptions) -> int:
     """Return the most bytes that each new file has, if files of `size` bytes together are rewritten."""
-    target, most = options.target_file_size_bytes, options.max_file_size_bytes
-    whole, rest = divmod(size, target)
-    if whole == 0:
-        return most
-    if rest > _WORTH_A_FILE * target or size / whole > min(_STRETCH * target, most):
-        whole += rest > 0
-    return most if whole == 1 else min(ceil(size / whole * _ROOM), most)
+    count = _new_files(size, options)
+    most = options.max_file_size_bytes
+    return most if count == 1 else min(ceil(size / count * _ROOM), most)
 
 
 def _ordered(groups: list[FileGroup], options: RewriteOptions) -> list[FileGroup]:
