@@ -36,6 +36,7 @@ GUIDES = [
         "transactions",
         "metrics/index",
         "metrics/prometheus",
+        "maintenance/rewrite-data-files",
     )
 ]
 KEYS = [

@@ -15,7 +15,7 @@ REWRITES = (
         file="maintenance/rebase.py",
         before="            is_behind = is_behind or frozenset(there[0].positions) != found.positions[item.path]\n",
         after="            is_behind = False\n",
-        tests=(_MEANWHILE, _MOVED),
+        tests=(_MEANWHILE, _MOVED, _ANY),
     ),
     Mutation(
         name="equality deletes that land beside a rewrite do not apply to its files",
