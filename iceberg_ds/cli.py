@@ -235,6 +235,61 @@ def fast_forward(
 
 
 @main.command()
+@click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
+@_option
+@click.option("--branch", help="The branch whose files are looked after; main if not given.")
+@click.option(
+    "--policy",
+    "file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TOML file: when what is due, for all tables, and below the name of a table for that one.",
+)
+@click.option("--once/--serve", default=True, help="Do what is due now (default), or again and again until Ctrl-C.")
+@click.option(
+    "--every",
+    "every_s",
+    metavar="SECONDS",
+    type=_Number(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    help="From one look to the next.",
+)
+@click.option("--dry-run", is_flag=True, help="Do nothing, and say what is due.")
+@_master
+@_remote
+@_json
+def maintain(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    tables: Sequence[str],
+    pairs: Sequence[str],
+    branch: str | None,
+    file: str | None,
+    once: bool,  # noqa: FBT001  # click's
+    every_s: float,
+    dry_run: bool,  # noqa: FBT001  # click's
+    master: str,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Do what is due for each TABLE: convert deletes, rewrite files and manifests, expire snapshots."""
+    from iceberg_ds.maintenance.maintain import maintain as maintain_table  # noqa: PLC0415  # as above
+    from iceberg_ds.maintenance.policy import policies_of  # noqa: PLC0415  # as above
+
+    is_well = True
+    with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds maintain") as spark:
+        policies = policies_of(file, tables)
+        while True:
+            for table, policy in policies.items():
+                options = _options(pairs, table)
+                result = maintain_table(table, spark, options=options, branch=branch, policy=policy, dry_run=dry_run)
+                is_well = is_well and result.ok
+                click.echo(result.to_json() if as_json else str(result))
+            if once or dry_run:
+                break
+            time.sleep(every_s)
+    sys.exit(0 if is_well else _FAILED)
+
+
+@main.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option(
     "--serve", "port", metavar="PORT", type=click.IntRange(0, 65535), help="Serve to Prometheus until Ctrl-C."

@@ -1,0 +1,153 @@
+"""When a table is due for which maintenance, and in which order: a policy, its file, and what it makes due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.inspect.health import TableHealth
+from iceberg_ds.secrets import mask_value
+
+
+class Step(Enum):
+    """A kind of maintenance, in the order in which steps are taken: each makes less work for those after it."""
+
+    CONVERT_DELETES = "convert_deletes"
+    REWRITE_DATA_FILES = "rewrite_data_files"
+    REWRITE_POSITION_DELETE_FILES = "rewrite_position_delete_files"
+    REWRITE_MANIFESTS = "rewrite_manifests"
+    EXPIRE_SNAPSHOTS = "expire_snapshots"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenancePolicy:
+    """When a table is due for what. A figure above its limit makes the step due; None for never.
+
+    Attributes:
+        max_small_files: Data files below a quarter of `write.target-file-size-bytes`. Only such files, and those of
+            whose rows 30 % are deleted, are rewritten: a file that was compacted is not written again for each new one.
+        max_equality_delete_files: Equality delete files: they are converted.
+        max_position_delete_files: Position delete files: they are rewritten into few, those without rows are dropped.
+        max_manifests: Manifests of the branch.
+        max_snapshots: Snapshots of the table. The oldest above that number expire.
+        min_snapshot_age_s: No snapshot younger than this many seconds expires: readers may still use it.
+        max_bytes: About how many bytes of data files a run rewrites, at most; None for no limit.
+        max_seconds: No step begins later than this many seconds after the run; None for no limit.
+    """
+
+    max_small_files: int | None = 100
+    max_equality_delete_files: int | None = 20
+    max_position_delete_files: int | None = 100
+    max_manifests: int | None = 100
+    max_snapshots: int | None = 1000
+    min_snapshot_age_s: float = 3600
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        wrong = [
+            f"{name} is {value!r}"
+            for name, value in self._given()
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != value  # noqa: PLR0124  # NaN
+        ]
+        if wrong:
+            raise OptionError(f"Cannot maintain tables by this policy: {', '.join(wrong)}, expected numbers from 0.")
+
+    def _given(self) -> Iterator[tuple[str, Any]]:
+        for one in fields(self):
+            if (value := getattr(self, one.name)) is not None or one.name == "min_snapshot_age_s":
+                yield one.name, value
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> MaintenancePolicy:
+        """Return the policy that a mapping says, such as a TOML document; names may have hyphens.
+
+        Raises:
+            OptionError: A name is unknown, or a value is no number.
+        """
+        named = {str(key).replace("-", "_"): value for key, value in given.items()}
+        known = [one.name for one in fields(cls)]
+        if unknown := sorted(named.keys() - set(known)):
+            raise OptionError(
+                f"Cannot maintain tables by this policy: {', '.join(map(mask_value, unknown))} is not known. Known are "
+                f"{', '.join(known)}."
+            )
+        return cls(**named)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A step that is due.
+
+    Attributes:
+        step: The step.
+        reason: Why, such as `120 small data files, more than 100`.
+    """
+
+    step: Step
+    reason: str
+
+
+def due_steps(health: TableHealth, policy: MaintenancePolicy) -> list[Due]:
+    """Return the steps that are due for a table, in the order in which they are to be taken.
+
+    A figure that is unknown makes no step due. Equality deletes of format version 3 are not converted.
+    """
+    manifests = health.data_manifests + health.delete_manifests
+    by_key = health.equality_delete_files if health.format_version < 3 else None  # noqa: PLR2004  # as `convert_deletes`
+    rows: tuple[tuple[Step, int | None, int | None, str], ...] = (
+        (Step.CONVERT_DELETES, by_key, policy.max_equality_delete_files, "equality delete files"),
+        (Step.REWRITE_DATA_FILES, health.small_files, policy.max_small_files, "small data files"),
+        (
+            Step.REWRITE_POSITION_DELETE_FILES,
+            health.position_delete_files,
+            policy.max_position_delete_files,
+            "position delete files",
+        ),
+        (Step.REWRITE_MANIFESTS, manifests, policy.max_manifests, "manifests"),
+        (Step.EXPIRE_SNAPSHOTS, health.snapshots, policy.max_snapshots, "snapshots"),
+    )
+    return [
+        Due(step=step, reason=f"{figure:,} {things}, more than {limit:,}")
+        for step, figure, limit, things in rows
+        if figure is not None and limit is not None and figure > limit
+    ]
+
+
+def policies_of(file: str | None, tables: Sequence[str]) -> dict[str, MaintenancePolicy]:
+    """Return the policy of each table that a TOML file says.
+
+    What stands at the top of the file is for all tables, and what stands below the name of a table, such as
+    `["db.events"]`, for that one.
+
+    Args:
+        file: Path of the file; None for the defaults.
+        tables: Identifiers of the tables.
+
+    Raises:
+        OptionError: The file is no TOML document, or says what no policy knows, or a table that is not maintained.
+    """
+    document = {} if file is None else _read(file)
+    general = {key: value for key, value in document.items() if not isinstance(value, dict)}
+    own = {key: value for key, value in document.items() if isinstance(value, dict)}
+    if others := sorted(own.keys() - set(tables)):
+        raise OptionError(
+            f"Cannot maintain tables by {file}: it speaks of {', '.join(map(mask_value, others))}, and the tables are "
+            f"{', '.join(map(mask_value, tables))}."
+        )
+    return {table: MaintenancePolicy.of({**general, **own.get(table, {})}) for table in tables}
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        import tomllib  # noqa: PLC0415  # Python 3.11
+    except ModuleNotFoundError:
+        raise OptionError(f"Cannot read {file}: TOML needs Python 3.11 or newer.") from None
+    try:
+        return tomllib.loads(Path(file).read_text())
+    except (OSError, ValueError) as problem:
+        raise OptionError(f"Cannot read the policy in {file}: {problem}.") from problem
