@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.orphans import Orphan, VerifyResult
     from iceberg_ds.inspect.progress import QueryProgress, progress
     from iceberg_ds.inspect.verify import verify
+    from iceberg_ds.maintenance.expire_snapshots import ExpireResult, expire_snapshots
+    from iceberg_ds.maintenance.resting import KeptSnapshot
     from iceberg_ds.metrics.follow import ReportFollower, follow_reports
     from iceberg_ds.metrics.metrics import Metrics, MetricsSnapshot, TableMetrics
     from iceberg_ds.metrics.opentelemetry import OpenTelemetryReporter
@@ -67,7 +69,9 @@ _LATER = {
     "CommitReport": "iceberg_ds.metrics.report",
     "ConvertResult": "iceberg_ds.deletes.convert",
     "Cut": "iceberg_ds.multi_table.cut",
+    "ExpireResult": "iceberg_ds.maintenance.expire_snapshots",
     "Forecast": "iceberg_ds.inspect.forecast",
+    "KeptSnapshot": "iceberg_ds.maintenance.resting",
     "Metrics": "iceberg_ds.metrics.metrics",
     "MetricsCollector": "iceberg_ds.metrics.prometheus",
     "MetricsServer": "iceberg_ds.metrics.prometheus",
@@ -89,6 +93,7 @@ _LATER = {
     "check": "iceberg_ds.inspect.check",
     "convert_deletes": "iceberg_ds.deletes.convert",
     "distribute": "iceberg_ds.spark.distribution",
+    "expire_snapshots": "iceberg_ds.maintenance.expire_snapshots",
     "fast_forward": "iceberg_ds.commit.fast_forward",
     "follow_reports": "iceberg_ds.metrics.follow",
     "last_complete": "iceberg_ds.multi_table.cut",
@@ -130,9 +135,11 @@ __all__ = [
     "ConvertResult",
     "Cut",
     "DataFileError",
+    "ExpireResult",
     "Forecast",
     "IcebergSink",
     "IcebergSinkError",
+    "KeptSnapshot",
     "Metrics",
     "MetricsCollector",
     "MetricsServer",
@@ -161,6 +168,7 @@ __all__ = [
     "check",
     "convert_deletes",
     "distribute",
+    "expire_snapshots",
     "fast_forward",
     "follow_reports",
     "last_complete",

@@ -25,7 +25,7 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.inspect.checklist import CheckFailedError
+from iceberg_ds.inspect.checklist import CheckFailedError, NotTriedError
 from iceberg_ds.inspect.contents import (
     Problem,
     counted,
@@ -35,7 +35,7 @@ from iceberg_ds.inspect.contents import (
     read_listed,
     why_unreadable,
 )
-from iceberg_ds.io.listing import is_metadata_file, stored_files
+from iceberg_ds.io.listing import LISTED_PLACES, can_list, is_metadata_file, stored_files
 from iceberg_ds.io.places import FOLDER_PROPERTIES, why_not_a_place
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.refs import last_sequence_number
@@ -426,3 +426,48 @@ def table_root(metadata_file: str) -> str:
     """Return the folder of the table whose metadata file has this key."""
     folder = dirname(metadata_file)
     return f"{dirname(folder) if basename(folder) == 'metadata' else folder}/"
+
+
+def stored_beside(table: Table) -> list[str]:
+    """Return the files that tell whether others have files of a table: metadata files, and a file of other formats.
+
+    Raises:
+        NotTriedError: They cannot be listed.
+    """
+    location = table.metadata.location.rstrip("/")
+    named = table.metadata.properties.get("write.metadata.path")
+    folders = [f"{location}/metadata", dirname(table.metadata_location), *([named] if named else [])]
+    if unlisted := [folder for folder in folders if not can_list(folder)]:
+        raise NotTriedError(f"{unlisted[0]} cannot be listed: only {LISTED_PLACES} can be")
+    properties = table.io.properties
+    found = {
+        file_key(file.path): file.path
+        for folder in folders
+        for file in stored_files(properties, folder)
+        if is_metadata_file(file.path)
+    }
+    of_formats = (next(stored_files(properties, f"{location}/{name}"), None) for name in sorted(_FOLDERS_OF_FORMATS))
+    return [*found.values(), *(file.path for file in of_formats if file is not None)]
+
+
+def tables_around(table: Table, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the keys of the folders of other tables in which files lie that this table has outside of its own folders.
+
+    A folder counts as another table's if it cannot be listed.
+    """
+    own = tuple(map(folder_key, named_folders(table.metadata)))
+    outside = {dirname(path) for path in paths if not file_key(path).startswith(own)}
+    files, taken = _MetadataFiles(table.io), set()
+    for location in {around for folder in outside for around in _locations_around(f"{folder}/x")}:
+        try:
+            is_taken = not can_list(location) or any(
+                state.table_uuid != str(table.metadata.table_uuid)
+                for state in files.states(_metadata_files_at(table, location))
+            )
+        except Exception as error:  # of any storage library
+            shown = masked_cause(error, table.io.properties)
+            logger.warning("Whether a table is at %s is not known, so files of it stay: %r", location, shown)
+            is_taken = True
+        if is_taken:
+            taken.add(folder_key(location))
+    return tuple(sorted(taken))

@@ -54,6 +54,7 @@ ROOMS = (
     {"deletes"},
     {"multi_table"},
     {"inspect"},
+    {"maintenance"},
     {"datasource"},
     {"session"},
     {"cli", "__init__"},
@@ -72,7 +73,7 @@ RUN_IN_TASKS = {
 }
 ABOVE_TASKS = {"catalog", "commit", "planning"}
 # What works without a running Spark.
-WITH_SPARK = {"spark", "deletes", "multi_table", "inspect", "datasource", "session", "cli", "__init__"}
+WITH_SPARK = {"spark", "deletes", "multi_table", "inspect", "maintenance", "datasource", "session", "cli", "__init__"}
 WITHOUT_SPARK = set().union(*ROOMS) - WITH_SPARK
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {

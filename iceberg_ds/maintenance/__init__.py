@@ -1,0 +1,1 @@
+"""Maintenance of tables: rewrites of files and manifests, expiry of snapshots."""
