@@ -184,20 +184,55 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         CommitStateUnknownError: Snapshots may have been removed; no file was deleted. Calling it again finds out.
         CatalogError: The catalog could not be reached or refused; nothing was removed.
     """
-    now_ms = time.time_ns() // 1_000_000
     parsed = parse_options(options_of_call(table, options))
-    wish = _Wish(
-        now_ms=now_ms,
-        older_than_ms=_older_than_ms(older_than, now_ms),
-        retain_last=_retained(retain_last),
-        snapshot_ids=_ids(snapshot_ids),
-        cleans_metadata=clean_expired_metadata,
-    )
+    wish = Wish.of(older_than, retain_last, snapshot_ids, clean_expired_metadata=clean_expired_metadata)
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets():
-        result = _Expiry(catalog, parsed.table, wish).run(dry_run=dry_run)
+        result = Expiry(catalog, parsed.table, wish).run(dry_run=dry_run)
     logger.log(logging.WARNING if result.left_files else logging.INFO, "%s", result)
     return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """The arguments of a call; the time is the same for all attempts.
+
+    Attributes:
+        now_ms: The time of the call, in milliseconds since the Unix epoch.
+        older_than_ms: Snapshots from before this time go, in the same unit; None if the table says it.
+        retain_last: How many snapshots each branch keeps; None if the table says it.
+        snapshot_ids: Ids of snapshots that go, however young.
+        cleans_metadata: Whether unused schemas and partition specs go, too.
+    """
+
+    now_ms: int
+    older_than_ms: int | None = None
+    retain_last: int | None = None
+    snapshot_ids: frozenset[int] = frozenset()
+    cleans_metadata: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        older_than: datetime | int | str | None = None,
+        retain_last: int | None = None,
+        snapshot_ids: Iterable[int] | None = None,
+        *,
+        clean_expired_metadata: bool = False,
+    ) -> Wish:
+        """Return the arguments of `expire_snapshots`, checked.
+
+        Raises:
+            OptionError: One is malformed.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        return cls(
+            now_ms=now_ms,
+            older_than_ms=_older_than_ms(older_than, now_ms),
+            retain_last=_retained(retain_last),
+            snapshot_ids=_ids(snapshot_ids),
+            cleans_metadata=clean_expired_metadata,
+        )
 
 
 def _older_than_ms(older_than: datetime | int | str | None, now_ms: int) -> int | None:
@@ -229,21 +264,12 @@ def _retained(number: int | None) -> int | None:
 
 
 def _ids(snapshot_ids: Iterable[int] | None) -> frozenset[int]:
+    if isinstance(snapshot_ids, str):
+        raise OptionError(f"Cannot expire snapshots: snapshot_ids is {snapshot_ids!r}, expected a list of ids.")
     found = list(snapshot_ids or ())
     if wrong := [one for one in found if not isinstance(one, int) or isinstance(one, bool)]:
         raise OptionError(f"Cannot expire snapshots: snapshot_ids has {wrong[0]!r}, expected ids of snapshots.")
     return frozenset(found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
-    """The arguments of a call; the time is the same for all attempts."""
-
-    now_ms: int
-    older_than_ms: int | None
-    retain_last: int | None
-    snapshot_ids: frozenset[int]
-    cleans_metadata: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,7 +346,7 @@ class _Work:
         )
 
 
-class _Expiry:
+class Expiry:
     """One call of `expire_snapshots`.
 
     Args:
@@ -329,7 +355,7 @@ class _Expiry:
         wish: The arguments of the call.
     """
 
-    def __init__(self, catalog: CatalogClient, identifier: tuple[str, ...], wish: _Wish) -> None:
+    def __init__(self, catalog: CatalogClient, identifier: tuple[str, ...], wish: Wish) -> None:
         self._catalog = catalog
         self._identifier = identifier
         self._name = identifier_text(identifier)
@@ -342,12 +368,12 @@ class _Expiry:
     def run(self, *, dry_run: bool) -> ExpireResult:
         """Remove the snapshots, then their files."""
         self._check_catalog()
-        table, files, left = self._looked(self._files_to_go, f"{self._refusal}, nothing was removed")
+        table, files = self._looked(self._files_to_go, f"{self._refusal}, nothing was removed")
         work = self._planned
         assert work is not None  # noqa: S101  # planned with the files
         if dry_run or work.is_empty:
             result = self._result([work], work.plan.after, {kind: files.count(kind) for kind in Kind})
-            return replace(result, left_files=left, why_left=_OF_OTHERS if left else None, dry_run=dry_run)
+            return replace(result, left_files=files.left, why_left=_OF_OTHERS if files.left else None, dry_run=dry_run)
         after = alter_table(self._catalog, self._identifier, self._propose, loaded=table)
         fault_point(FaultPoint.SNAPSHOTS_EXPIRED)
         return self._delete(work, files, after)
@@ -365,8 +391,8 @@ class _Expiry:
     def _refusal(self) -> str:
         return f"Cannot expire snapshots of {self._name}"
 
-    def _looked(self, files_of: Callable[[Table], ExpiredFiles], failed: str) -> tuple[Table, ExpiredFiles, int]:
-        """Load the table, and return it, files that may be deleted, and the number of those that others may have.
+    def _looked(self, files_of: Callable[[Table], ExpiredFiles], failed: str) -> tuple[Table, ExpiredFiles]:
+        """Load the table, and return it and files that may be deleted, without those that others may have.
 
         Metadata files are listed before the load: what is committed in between is in the table then. A commit that is
         under way leaves a metadata file that looks like that of another catalog, so the look is repeated.
@@ -380,12 +406,7 @@ class _Expiry:
         """
         for look in range(1, _LOOKS + 1):
             try:
-                stored = stored_beside(self._table)
-                self._table = table = self._catalog.load_table(self._identifier)
-                _refuse_hidden(table)
-                refuse_shared_files(table, map(file_key, stored))
-                files = files_of(table)
-                return table, files, _leave_to_others(table, stored, files)
+                return self._look(files_of)
             except CheckFailedError as problem:
                 if look == _LOOKS:
                     raise UnsupportedTableError(f"{failed}: {problem}. {problem.next_step}") from problem
@@ -399,6 +420,16 @@ class _Expiry:
             except Exception as error:  # any error of a storage library
                 raise DataFileError(f"{failed}: {self._catalog.describe(error)}.") from None  # it may show credentials
         raise AssertionError  # the last look has returned or raised
+
+    def _look(self, files_of: Callable[[Table], ExpiredFiles]) -> tuple[Table, ExpiredFiles]:
+        stored = stored_beside(self._table)
+        self._table = table = self._catalog.load_table(self._identifier)
+        if (reason := why_partial(table)) is not None:
+            raise UnsupportedTableError(reason)
+        refuse_shared_files(table, map(file_key, stored))
+        files = files_of(table)
+        _leave_to_others(table, stored, files)
+        return table, files
 
     def _files_to_go(self, table: Table) -> ExpiredFiles:
         self._planned = work = self._plan(table.metadata)
@@ -460,8 +491,7 @@ class _Expiry:
 
     def _delete(self, planned: _Work, files: ExpiredFiles, after: Table) -> ExpireResult:
         """Delete the files of the removed snapshots, and return what was done; errors become part of that."""
-        left, counts = 0, dict.fromkeys(Kind, 0)
-        why: str | None = None
+        counts = dict.fromkeys(Kind, 0)
 
         def confirmed(table: Table) -> ExpiredFiles:
             nonlocal files
@@ -476,12 +506,13 @@ class _Expiry:
             files.keep(table.metadata)
             return files
 
+        why: str | None
         try:
-            table, files, left = self._looked(confirmed, "it is not known which files may be deleted")
+            table, files = self._looked(confirmed, "it is not known which files may be deleted")
         except IcebergSinkError as problem:
-            left, why = len(files), str(problem)
+            left, why = files.left + len(files), str(problem).rstrip(".")
         else:
-            why = _OF_OTHERS if left else None
+            left, why = files.left, _OF_OTHERS if files.left else None
             for kind in Kind:
                 failed = delete_files(table.io, files.paths(kind), Proof.EXPIRED)
                 counts[kind] = files.count(kind) - failed
@@ -510,21 +541,16 @@ class _Expiry:
         )
 
 
-def _refuse_hidden(table: Table) -> None:
-    if (reason := why_partial(table)) is not None:
-        raise UnsupportedTableError(reason)
-
-
-def _leave_to_others(table: Table, stored: Sequence[str], files: ExpiredFiles) -> int:
-    """Leave out files that other tables or catalogs may have, and return how many there were.
+def _leave_to_others(table: Table, stored: Sequence[str], files: ExpiredFiles) -> None:
+    """Leave out files that other tables or catalogs may have.
 
     Raises:
         CheckFailedError: Others may have any of them.
     """
     if not len(files):
-        return 0
+        return
     refuse_table_around(table)
     keys = [file_key(path) for path in files.paths()]
     others = what_others_have(table, [path for path in stored if is_metadata_file(path)], keys)
     around = tables_around(table, files.paths())
-    return files.leave(lambda path: others.may_have(key := file_key(path)) or key.startswith(around))
+    files.leave(lambda path: others.may_have(key := file_key(path)) or key.startswith(around))

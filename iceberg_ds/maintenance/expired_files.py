@@ -46,6 +46,9 @@ _KINDS = {
 class ExpiredFiles:
     """The files that only removed snapshots refer to.
 
+    Attributes:
+        left: Number of files that were left out because others may have them.
+
     Args:
         io: Opens the table's files.
         gone: The snapshots that are, or are to be, removed.
@@ -58,6 +61,7 @@ class ExpiredFiles:
 
     def __init__(self, io: FileIO, gone: Sequence[Snapshot], statistics: Iterable[str], after: TableMetadata) -> None:
         forget_links()
+        self.left = 0
         self._io = io
         self._files: dict[str, tuple[str, Kind]] = {}
         self._lists: dict[int, tuple[ManifestFile, ...]] = {}  # of the snapshots that stay
@@ -91,12 +95,11 @@ class ExpiredFiles:
         self._keep_lists(table)
         self._keep_entries()
 
-    def leave(self, stays: Callable[[str], bool]) -> int:
-        """Leave out files for whose paths `stays` is true, and return how many there were."""
-        left = [place for place, (path, _) in self._files.items() if stays(path)]
-        for place in left:
+    def leave(self, stays: Callable[[str], bool]) -> None:
+        """Leave out files that others may have: those for whose paths `stays` is true."""
+        for place in [place for place, (path, _) in self._files.items() if stays(path)]:
             del self._files[place]
-        return len(left)
+            self.left += 1
 
     def paths(self, kind: Kind | None = None) -> list[str]:
         """Return the paths of the files of a kind; for None, of all files."""

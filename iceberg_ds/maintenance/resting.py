@@ -195,6 +195,10 @@ def _without(metadata: TableMetadata, gone: Expired, records: PropertyChange) ->
         update={
             "snapshots": [one for one in metadata.snapshots if one.snapshot_id not in gone.snapshot_ids],
             "snapshot_log": metadata.snapshot_log[last + 1 :],
+            "statistics": [one for one in metadata.statistics if one.snapshot_id not in gone.snapshot_ids],
+            "partition_statistics": [
+                one for one in metadata.partition_statistics if one.snapshot_id not in gone.snapshot_ids
+            ],
             "refs": {name: ref for name, ref in metadata.refs.items() if name not in gone.refs},
             "properties": {**properties, **records.values},
         }
