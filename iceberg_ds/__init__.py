@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.orphans import Orphan, VerifyResult
     from iceberg_ds.inspect.progress import QueryProgress, progress
     from iceberg_ds.inspect.verify import verify
+    from iceberg_ds.maintenance.expire_snapshots import ExpireResult, expire_snapshots
+    from iceberg_ds.maintenance.resting import KeptSnapshot
     from iceberg_ds.maintenance.rewrite_data_files import RewriteResult, rewrite_data_files
     from iceberg_ds.metrics.follow import ReportFollower, follow_reports
     from iceberg_ds.metrics.metrics import Metrics, MetricsSnapshot, TableMetrics
@@ -68,7 +70,9 @@ _LATER = {
     "CommitReport": "iceberg_ds.metrics.report",
     "ConvertResult": "iceberg_ds.deletes.convert",
     "Cut": "iceberg_ds.multi_table.cut",
+    "ExpireResult": "iceberg_ds.maintenance.expire_snapshots",
     "Forecast": "iceberg_ds.inspect.forecast",
+    "KeptSnapshot": "iceberg_ds.maintenance.resting",
     "Metrics": "iceberg_ds.metrics.metrics",
     "MetricsCollector": "iceberg_ds.metrics.prometheus",
     "MetricsServer": "iceberg_ds.metrics.prometheus",
@@ -91,6 +95,7 @@ _LATER = {
     "check": "iceberg_ds.inspect.check",
     "convert_deletes": "iceberg_ds.deletes.convert",
     "distribute": "iceberg_ds.spark.distribution",
+    "expire_snapshots": "iceberg_ds.maintenance.expire_snapshots",
     "fast_forward": "iceberg_ds.commit.fast_forward",
     "follow_reports": "iceberg_ds.metrics.follow",
     "last_complete": "iceberg_ds.multi_table.cut",
@@ -133,9 +138,11 @@ __all__ = [
     "ConvertResult",
     "Cut",
     "DataFileError",
+    "ExpireResult",
     "Forecast",
     "IcebergSink",
     "IcebergSinkError",
+    "KeptSnapshot",
     "Metrics",
     "MetricsCollector",
     "MetricsServer",
@@ -165,6 +172,7 @@ __all__ = [
     "check",
     "convert_deletes",
     "distribute",
+    "expire_snapshots",
     "fast_forward",
     "follow_reports",
     "last_complete",

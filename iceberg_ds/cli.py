@@ -200,6 +200,35 @@ def rewrite_data_files(  # noqa: PLR0913, PLR0917  # one for each option of the 
     click.echo(result.to_json() if as_json else str(result))
 
 
+@main.command("expire-snapshots")
+@click.argument("table")
+@_option
+@click.option("--older-than", metavar="AGE", help="Age from which snapshots go: 36h, 7d, now; else the table's, or 5d.")
+@click.option(
+    "--retain-last", type=click.IntRange(min=1), help="Snapshots that each branch keeps; else the table's number, or 1."
+)
+@click.option("--snapshot-id", "snapshot_ids", type=int, multiple=True, help="A snapshot that goes; repeatable.")
+@click.option("--clean-expired-metadata", is_flag=True, help="Remove unused schemas and partition specs, too.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and say what would go.")
+@_json
+def expire_snapshots(
+    table: str,
+    pairs: Sequence[str],
+    as_json: bool,  # noqa: FBT001  # click's
+    **wishes: Any,  # noqa: ANN401  # the arguments of the function of that name
+) -> None:
+    """Remove old snapshots of TABLE, and the files that only they refer to.
+
+    The exit code is 1 if files of removed snapshots were left.
+    """
+    from iceberg_ds.maintenance.expire_snapshots import expire_snapshots as expire  # noqa: PLC0415  # as above
+
+    with _errors_shown():
+        result = expire(table, options=_options(pairs, table), **wishes)
+    click.echo(result.to_json() if as_json else str(result))
+    sys.exit(_FAILED if result.left_files and not result.dry_run else 0)
+
+
 @main.command()
 @click.argument("table")
 @click.argument("branch")

@@ -32,6 +32,7 @@ class FaultPoint(Enum):
     QUARANTINED = "committer: the quarantine table has its rows, and the table itself does not have the others"
     CUT_BEGUN = "committer: all tables of an epoch have their rows, and none has the tag of the epoch's cut"
     CUT_TAGGED = "committer: one more table of an epoch has its tag, and the cut is not recorded"
+    SNAPSHOTS_EXPIRED = "maintenance: the table is seen without the expired snapshots, and all of their files are there"
     ABORT_BEGUN = "committer: Spark gives the write up"
 
 

@@ -13,6 +13,7 @@ changes what was loaded there. Contract tests hold the private names.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
@@ -21,6 +22,7 @@ from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
+    RemoveSnapshotsUpdate,
     TableRequirement,
     TableUpdate,
     _apply_table_update,
@@ -56,8 +58,12 @@ def updated_metadata(
         ValueError: An update does not fit the table.
     """
     updates = tuple(update for update in updates if not _is_carried_out(update, base_metadata))
+    expired = {
+        number for update in updates if isinstance(update, RemoveSnapshotsUpdate) for number in update.snapshot_ids
+    }
     if enforce_validation or files_at_hand() is None:
-        return update_table_metadata(base_metadata, updates, enforce_validation, metadata_location)
+        updated = update_table_metadata(base_metadata, updates, enforce_validation, metadata_location)
+        return _with_history(updated, base_metadata, expired)
     context = _TableMetadataUpdateContext()
     metadata = base_metadata
     for update in updates:
@@ -70,7 +76,28 @@ def updated_metadata(
             metadata = metadata.model_copy(update={"last_updated_ms": now_ms})
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
-    return metadata
+    return _with_history(metadata, base_metadata, expired)
+
+
+def _with_history(metadata: TableMetadata, base: TableMetadata, expired: Collection[int]) -> TableMetadata:
+    """Return a table whose snapshots have expired with its history as Java leaves it.
+
+    PyIceberg takes the ids of expired parents out of the snapshots that stay. Then they look like the first ones of a
+    table, and nothing tells any more that there was more behind them. It also leaves earlier entries in the snapshot
+    log (table spec, `snapshot-log`: all entries before an expired snapshot go).
+    """
+    if not expired:
+        return metadata
+    parents = {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in base.snapshots}
+    snapshots = [
+        snapshot.model_copy(update={"parent_snapshot_id": parents.get(snapshot.snapshot_id)})
+        if parents.get(snapshot.snapshot_id) in expired
+        else snapshot
+        for snapshot in metadata.snapshots
+    ]
+    gone = [at for at, entry in enumerate(base.snapshot_log) if entry.snapshot_id in expired]
+    earlier = gone[-1] + 1 - len(gone) if gone else 0
+    return metadata.model_copy(update={"snapshots": snapshots, "snapshot_log": metadata.snapshot_log[earlier:]})
 
 
 def _is_carried_out(update: TableUpdate, metadata: TableMetadata) -> bool:

@@ -316,8 +316,25 @@ def read_listed(io: FileIO, manifest_lists: Mapping[int, str], known: Listed | N
         manifest_lists: Path of the manifest list of each snapshot, by snapshot id.
         known: What was read of the same table before, or None; files that could be read are not read again.
     """
-    before = known.lists if known is not None else {}
-    lists = {number: manifests for number, manifests in before.items() if number in manifest_lists}
+    lists, problems = read_lists(io, manifest_lists, known.lists if known is not None else {})
+    listed = {used.manifest_path: used for manifests in lists.values() for used in manifests}
+    return Listed(lists=lists, problems=problems, manifests=_read_manifests(io, listed, known))
+
+
+def read_lists(
+    io: FileIO, manifest_lists: Mapping[int, str], known: Mapping[int, tuple[ManifestFile, ...]]
+) -> tuple[dict[int, tuple[ManifestFile, ...]], dict[int, Problem]]:
+    """Read the manifest lists of snapshots, and no manifest.
+
+    Args:
+        io: Opens the table's files.
+        manifest_lists: Path of the manifest list of each snapshot, by snapshot id.
+        known: The lists that were read before, by snapshot id; they are not read again.
+
+    Returns:
+        The manifests that each snapshot lists, and why a list could not be read; both by snapshot id.
+    """
+    lists = {number: manifests for number, manifests in known.items() if number in manifest_lists}
     problems: dict[int, Problem] = {}
     wanted = [number for number in manifest_lists if number not in lists]
     found = in_parallel(lambda number: _read_list(io, number, manifest_lists[number]), wanted)
@@ -326,8 +343,7 @@ def read_listed(io: FileIO, manifest_lists: Mapping[int, str], known: Listed | N
             problems[number] = read
         else:
             lists[number] = read
-    listed = {used.manifest_path: used for manifests in lists.values() for used in manifests}
-    return Listed(lists=lists, problems=problems, manifests=_read_manifests(io, listed, known))
+    return lists, problems
 
 
 def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Listed | None) -> dict[str, Manifest]:

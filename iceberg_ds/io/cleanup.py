@@ -27,6 +27,7 @@ class Proof(Enum):
     REFUSED = "every commit that names it was refused, and the table's history shows none of them"
     DROPPED = "the table was made for a moment and is dropped"
     SUPERSEDED = "the landed snapshot refers to another file in its place"
+    EXPIRED = "only removed snapshots refer to it, and two loads of the table after their removal show no other"
     UNREFERENCED = "two loads of the table show nothing that refers to it, and it is older than any running write"
 
 

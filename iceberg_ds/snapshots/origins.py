@@ -3,18 +3,21 @@
 The snapshot of the quarantine table says, for each name that its rows have, which table was meant, and where that table
 stood before the write. So the rows are found whatever name the table has later. And its history tells whether it went
 on from there: if its branch began anew or was set back, or a later write replaced rows, the source may have sent the
-same rows again, mended or not. History that has expired does not tell.
+same rows again, mended or not. History that has expired does not tell, but for one number: `expire_snapshots` records
+which was the last such snapshot among those that it removes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from iceberg_ds.parsing import whole_number
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import (
@@ -34,6 +37,8 @@ from iceberg_ds.snapshots.txn import EPOCHS, TXNS, is_number, marker_in, picked_
 QUARANTINED_FROM_KEY = "icebergsink.quarantined-from"
 # Summary key, in the table, of the state in which it lacked requeued rows; they land only if it went on from there.
 REQUEUED_SINCE_KEY = "requeue-since"
+# Table property: the number of the newest expired snapshot that replaced rows, began a branch anew or was taken back.
+REPLACED_KEY = "icebergsink.rows-replaced-at"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +146,45 @@ def why_untold(history: BranchHistory, branch: str, origin: Origin, told: Snapsh
         again = "if its driver died, run it again first"
         return f"are of a write that replaces rows, and that branch '{branch}' does not show ({again})"
     if own is None and _went_another_way(history, origin):
-        return f"are of a write before branch '{branch}' of the table began anew or was set back"
+        return f"are of a write before branch '{branch}' of the table began anew or was set back, or its rows replaced"
     for snapshot in history:
         if snapshot is own or (own is None and _number(history.metadata, snapshot) <= origin.number):
             return None
         if _replaces_rows(snapshot):
             return f"are of a write before snapshot {snapshot.snapshot_id} of the table, which replaced rows"
     return None
+
+
+def replaced_property(metadata: TableMetadata, expired: Collection[int]) -> dict[str, str]:
+    """Return the table property that records what expiring snapshots tell of rows that were replaced; empty for none.
+
+    Args:
+        metadata: The table that still has the snapshots.
+        expired: The ids of the snapshots that expire.
+    """
+    known = whole_number(metadata.properties, REPLACED_KEY, 0)
+    newest = max((_number(metadata, snapshot) for snapshot in _replacing(metadata, expired)), default=0)
+    return {REPLACED_KEY: str(newest)} if newest > known else {}
+
+
+def _replacing(metadata: TableMetadata, expired: Collection[int]) -> Iterator[Snapshot]:
+    """Yield the expiring snapshots before which a table's rows may have been other ones, that came again later."""
+    for branch, ref in metadata.refs.items():
+        if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
+            continue
+        history = BranchHistory(metadata, branch)
+        yield from (found for found in history if found.snapshot_id in expired and _replaces_rows(found))
+        oldest = history.oldest
+        # A table's first snapshot begins nothing anew. In format version 1 nothing tells it from another one.
+        if oldest is not None and oldest.snapshot_id in expired and begins_a_table(oldest):
+            yield from [oldest] if (oldest.sequence_number or 0) > 1 else []
+        if branch == MAIN_BRANCH:
+            logged = {entry.snapshot_id for entry in metadata.snapshot_log} & set(expired)
+            yield from (
+                found
+                for found in metadata.snapshots
+                if found.snapshot_id in logged and not history.shows(found.snapshot_id)
+            )
 
 
 def state_of(history: BranchHistory) -> str:
@@ -177,6 +214,8 @@ def why_not_since(history: BranchHistory, state: str) -> str | None:
 def _went_another_way(history: BranchHistory, origin: Origin) -> bool:
     """Return whether a branch does not go on from where it stood before a write, as far as it shows."""
     metadata, oldest = history.metadata, history.oldest
+    if origin.number < whole_number(metadata.properties, REPLACED_KEY, 0):
+        return True
     if oldest is None:
         return origin.head > 0 or _last_number(metadata) > origin.number
     first = _number(metadata, oldest)

@@ -257,6 +257,14 @@ def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     return False  # their common ancestor has expired
 
 
+def staged_for(metadata: TableMetadata, branch: str) -> str | None:
+    """Return the branch that the newest write of a staging branch is published to; None for another branch."""
+    writes = (snapshot for snapshot in branch_history(metadata, branch) if not _keeps_rows(snapshot))
+    newest = next(writes, None)
+    to = None if newest is None else _summary_entry(newest, STAGED_FOR_KEY)
+    return None if to == branch else to
+
+
 def _keeps_rows(snapshot: Snapshot) -> bool:
     """Return whether the branch has the same rows after the snapshot as before it."""
     is_replacement = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE

@@ -433,13 +433,20 @@ def find_picked(history: BranchHistory, numbered: NumberedWrite, last: TxnMarker
 
 def picked_source(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
     """Return the write whose files were cherry-picked with this snapshot, or None; what was picked may be a pick."""
-    found, seen = None, set()
+    return next(iter(picked_sources(metadata, snapshot)[::-1]), None)
+
+
+def picked_sources(metadata: TableMetadata, snapshot: Snapshot) -> list[Snapshot]:
+    """Return what was cherry-picked with this snapshot, then what was picked with that, and so on."""
+    found: list[Snapshot] = []
+    seen: set[int] = set()
     source: Snapshot | None = snapshot
     while source is not None and source.snapshot_id not in seen:  # damaged metadata may name sources in a circle
         seen.add(source.snapshot_id)
         source_id = summary_entries(source).get(_PICKED_KEY)
         source = find_snapshot(metadata, int(source_id)) if source_id is not None and is_number(source_id) else None
-        found = source or found
+        if source is not None:
+            found.append(source)
     return found
 
 

@@ -151,6 +151,18 @@ def dropped_markers(metadata: TableMetadata, branch: str) -> PropertyChange:
     return PropertyChange(removals=tuple(names))
 
 
+def told_by_history(metadata: TableMetadata, branch: str) -> PropertyChange:
+    """Return the properties that record what only the history of a branch tells, before that history expires."""
+    history = BranchHistory(metadata, branch)
+    values, removals = _disproved(history)
+    for kind in _KINDS:
+        recorded = dict(recorded_markers(metadata, branch, kind))
+        for writer, markers in find_all_markers(history, kind).items():
+            if markers.last is not None and _tells_more(markers.last, recorded.get(writer)):
+                values |= marker_property(kind, branch, writer, markers.last)
+    return PropertyChange(values=values, removals=tuple(sorted(removals)))
+
+
 def _marker(numbered: NumberedWrite, snapshot: Snapshot, last: TxnMarker | None, record_count: int | None) -> TxnMarker:
     run_id = numbered.run_id if isinstance(numbered, EpochId) else None
     return TxnMarker(

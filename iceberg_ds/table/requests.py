@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import Field
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
@@ -30,6 +31,21 @@ class AddSchema(AddSchemaUpdate):
     """
 
     last_column_id: int = Field(alias="last-column-id")
+
+
+class AssertNoOtherRefs(AssertTableUUID):
+    """The table has no branch or tag beside those in `names`.
+
+    The REST catalog spec has no such requirement: only for catalogs whose requests this process carries out itself.
+    """
+
+    names: frozenset[str]
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # as all requirements do
+        """Raise `CommitFailedException` if there is another branch or tag."""
+        super().validate(base_metadata)
+        if base_metadata is not None and (others := base_metadata.refs.keys() - self.names):
+            raise CommitFailedException(f"Requirement failed: '{min(others)}' was created meanwhile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from support.tables.sink import Sink, local, paths_of, rows
 
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, OptionError
-from iceberg_ds.inspect import orphans
+from iceberg_ds.inspect import neighbours
 from iceberg_ds.inspect.orphans import VerifyResult
 from iceberg_ds.io.listing import store_clock_ms, stored_files
 from iceberg_ds.planning import prepare
@@ -287,7 +287,7 @@ def test_folder_above_that_may_not_be_listed_is_passed_over(sink: Sink, monkeypa
     own = made_at(sink, f"{sink.options.warehouse}/data/own", "own")
     own.append(3)
     lost = left_behind(own)
-    monkeypatch.setattr(orphans, "_metadata_files_at", refuse)
+    monkeypatch.setattr(neighbours, "_metadata_files_at", refuse)
 
     assert cleaned(own).ok
     assert not lost.exists()
