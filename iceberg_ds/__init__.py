@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.orphans import Orphan, VerifyResult
     from iceberg_ds.inspect.progress import QueryProgress, progress
     from iceberg_ds.inspect.verify import verify
+    from iceberg_ds.maintenance.rewrite_manifests import RewriteManifestsResult, rewrite_manifests
     from iceberg_ds.metrics.follow import ReportFollower, follow_reports
     from iceberg_ds.metrics.metrics import Metrics, MetricsSnapshot, TableMetrics
     from iceberg_ds.metrics.opentelemetry import OpenTelemetryReporter
@@ -77,6 +78,7 @@ _LATER = {
     "QueryProgress": "iceberg_ds.inspect.progress",
     "ReportFollower": "iceberg_ds.metrics.follow",
     "RequeueResult": "iceberg_ds.multi_table.requeue",
+    "RewriteManifestsResult": "iceberg_ds.maintenance.rewrite_manifests",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
     "TableResult": "iceberg_ds.multi_table.transaction",
@@ -97,6 +99,7 @@ _LATER = {
     "publish": "iceberg_ds.commit.fast_forward",
     "push_metrics": "iceberg_ds.metrics.prometheus",
     "requeue": "iceberg_ds.multi_table.requeue",
+    "rewrite_manifests": "iceberg_ds.maintenance.rewrite_manifests",
     "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
     "transaction": "iceberg_ds.multi_table.transaction",
@@ -144,6 +147,7 @@ __all__ = [
     "RefusedRowsError",
     "ReportFollower",
     "RequeueResult",
+    "RewriteManifestsResult",
     "RowCountError",
     "SchemaMismatchError",
     "TableHealth",
@@ -170,6 +174,7 @@ __all__ = [
     "push_metrics",
     "register",
     "requeue",
+    "rewrite_manifests",
     "serve_metrics",
     "table_health",
     "transaction",

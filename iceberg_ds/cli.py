@@ -163,6 +163,30 @@ def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the com
     click.echo(result.to_json() if as_json else str(result))
 
 
+@main.command("rewrite-manifests")
+@click.argument("table")
+@_option
+@click.option("--branch", help="The branch whose manifests are rewritten; main if not given.")
+@click.option("--spec-id", type=int, help="Id of the partition spec whose manifests are rewritten; else the current.")
+@click.option("--sort-by", "sort_by", multiple=True, metavar="FIELD", help="A partition field to cluster by first.")
+@_json
+def rewrite_manifests(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str,
+    pairs: Sequence[str],
+    branch: str | None,
+    spec_id: int | None,
+    sort_by: Sequence[str],
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """List the files of TABLE in manifests that each cover few partitions, so that readers open fewer of them."""
+    from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests as rewrite  # noqa: PLC0415  # as above
+
+    options = _options(pairs, table)
+    with _errors_shown():
+        result = rewrite(table, spec_id=spec_id, sort_by=sort_by or None, options=options, branch=branch)
+    click.echo(result.to_json() if as_json else str(result))
+
+
 @main.command()
 @click.argument("table")
 @click.argument("branch")
