@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.progress import QueryProgress, progress
     from iceberg_ds.inspect.verify import verify
     from iceberg_ds.maintenance.rewrite_manifests import RewriteManifestsResult, rewrite_manifests
+    from iceberg_ds.maintenance.rewrite_position_deletes import (
+        RewritePositionDeleteFilesResult,
+        rewrite_position_delete_files,
+    )
     from iceberg_ds.metrics.follow import ReportFollower, follow_reports
     from iceberg_ds.metrics.metrics import Metrics, MetricsSnapshot, TableMetrics
     from iceberg_ds.metrics.opentelemetry import OpenTelemetryReporter
@@ -79,6 +83,7 @@ _LATER = {
     "ReportFollower": "iceberg_ds.metrics.follow",
     "RequeueResult": "iceberg_ds.multi_table.requeue",
     "RewriteManifestsResult": "iceberg_ds.maintenance.rewrite_manifests",
+    "RewritePositionDeleteFilesResult": "iceberg_ds.maintenance.rewrite_position_deletes",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
     "TableResult": "iceberg_ds.multi_table.transaction",
@@ -100,6 +105,7 @@ _LATER = {
     "push_metrics": "iceberg_ds.metrics.prometheus",
     "requeue": "iceberg_ds.multi_table.requeue",
     "rewrite_manifests": "iceberg_ds.maintenance.rewrite_manifests",
+    "rewrite_position_delete_files": "iceberg_ds.maintenance.rewrite_position_deletes",
     "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
     "transaction": "iceberg_ds.multi_table.transaction",
@@ -148,6 +154,7 @@ __all__ = [
     "ReportFollower",
     "RequeueResult",
     "RewriteManifestsResult",
+    "RewritePositionDeleteFilesResult",
     "RowCountError",
     "SchemaMismatchError",
     "TableHealth",
@@ -175,6 +182,7 @@ __all__ = [
     "register",
     "requeue",
     "rewrite_manifests",
+    "rewrite_position_delete_files",
     "serve_metrics",
     "table_health",
     "transaction",

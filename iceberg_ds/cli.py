@@ -187,6 +187,35 @@ def rewrite_manifests(  # noqa: PLR0913, PLR0917  # one for each option of the c
     click.echo(result.to_json() if as_json else str(result))
 
 
+@main.command("rewrite-position-delete-files")
+@click.argument("table")
+@_option
+@click.option("--where", metavar="PREDICATE", help="Only in partitions that may have such rows.")
+@click.option("--branch", help="The branch whose delete files are rewritten; main if not given.")
+@click.option("--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077.")
+@click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
+@_json
+def rewrite_position_delete_files(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str,
+    pairs: Sequence[str],
+    where: str | None,
+    branch: str | None,
+    master: str,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Write few position delete files in place of the many of TABLE, and drop those that hide nothing any more."""
+    from iceberg_ds.maintenance.rewrite_position_deletes import (  # noqa: PLC0415  # --help needs none of it
+        rewrite_position_delete_files as rewrite,
+    )
+
+    options = _options(pairs, table)
+    name = "iceberg-ds rewrite-position-delete-files"
+    with _errors_shown(), _session(None if remote else master, remote, name) as spark:
+        result = rewrite(table, spark, where=where, options=options, branch=branch)
+    click.echo(result.to_json() if as_json else str(result))
+
+
 @main.command()
 @click.argument("table")
 @click.argument("branch")

@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -21,6 +20,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import StaleWorkError
 from iceberg_ds.deletes.index import KeySource, key_types
+from iceberg_ds.deletes.job import active_session
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
 from iceberg_ds.deletes.work import RowEncoding, SearchPlan
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
@@ -137,15 +137,7 @@ def convert_deletes(
     parsed = parse_options(given if branch is None else {**given, "branch": branch})
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
-        return Conversion(catalog, parsed, spark or _active_session(), encoding).run(meter)
-
-
-def _active_session() -> SparkSession | None:
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # loaded late: a command may need no Spark
-
-    with suppress(Exception):  # where there is no JVM
-        return SparkSession.getActiveSession()
-    return None
+        return Conversion(catalog, parsed, spark or active_session(), encoding).run(meter)
 
 
 class Conversion:

@@ -1,4 +1,4 @@
-"""Runs the tasks of a search for keys as a Spark job, or in this process if there is no Spark session.
+"""Runs tasks that read and write files as a Spark job, or in this process if there is no Spark session.
 
 Works with classic Spark and with Spark Connect, without a jar: one function is applied to a DataFrame of work. Tasks
 get the properties that open storage, and no property of the catalog.
@@ -10,7 +10,8 @@ import logging
 import math
 import pickle
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import BinaryType
@@ -18,6 +19,7 @@ from pyspark.sql.types import BinaryType
 from iceberg_ds._version import __version__
 from iceberg_ds.deletes.tasks import answer_group, answer_of_task
 from iceberg_ds.deletes.work import FileWork, GroupAnswer, SearchPlan
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.spark.write_job import job_failure
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ _WORK = "number INT, work BINARY"
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 512 * 1024 * 1024
 _PARALLELISM_IF_UNKNOWN = 16
 _TRIES = 3
+
+
+def active_session() -> SparkSession | None:
+    """Return the session that is active in this process, or None."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # loaded late: a command may need no Spark
+
+    with suppress(Exception):  # where there is no JVM
+        return SparkSession.getActiveSession()
+    return None
 
 
 def grouped(work: Sequence[FileWork], parallelism: int) -> list[list[FileWork]]:
@@ -71,10 +82,61 @@ def resolve(spark: SparkSession | None, plan: SearchPlan, work: Sequence[FileWor
     Raises:
         DataFileError: The job failed as a whole; what its tasks wrote is unknown.
     """
-    left = grouped(work, _parallelism(spark))
-    answers: list[GroupAnswer] = []
+    return run_groups(
+        spark,
+        grouped(work, _parallelism(spark)),
+        lambda number, group: answer_group(plan, number, group),
+        lambda: _task(plan),
+        action=f"search {plan.writing.write.table} for keys",
+        write=plan.writing.write,
+    )
+
+
+class Answered(Protocol):
+    """What a task answers."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the task failed, or None if it did not fail; a failed task has deleted its files."""
+
+
+_Group = TypeVar("_Group")
+_Answer = TypeVar("_Answer", bound=Answered)
+
+
+def run_groups(  # noqa: PLR0913  # the last ones by name
+    spark: SparkSession | None,
+    groups: Sequence[_Group],
+    answer: Callable[[int, _Group], _Answer],
+    task: Callable[[], Callable[[int, bytes], bytes]],
+    *,
+    action: str,
+    write: WriteIdentity,
+) -> list[_Answer]:
+    """Run a task for each group of work, try failed tasks again, and return all answers.
+
+    Args:
+        spark: Runs the tasks; None to run them in this process, one after the other.
+        groups: What each task gets; picklable.
+        answer: Does the work of a group, with its number, in this process.
+        task: Makes what does the same on an executor: it takes number and group, pickled, and returns number and
+            answer, pickled.
+        action: What is being done, such as `search db.t for keys`, for errors.
+        write: The write that the tasks are of.
+
+    Returns:
+        The answers; an answer with a problem is of a task that failed in every try.
+
+    Raises:
+        DataFileError: The job failed as a whole; what its tasks wrote is unknown.
+    """
+    left = list(groups)
+    answers: list[_Answer] = []
     for tried in range(1, _TRIES + 1):
-        given = _run(spark, plan, left)
+        if spark is None:
+            given = [answer(number, group) for number, group in enumerate(left)]
+        else:
+            given = _run(spark, left, task(), action, write)
         failed = [number for number, answer in enumerate(given) if answer.problem is not None]
         answers += [answer for answer in given if answer.problem is None or tried == _TRIES]
         if not failed:
@@ -84,16 +146,20 @@ def resolve(spark: SparkSession | None, plan: SearchPlan, work: Sequence[FileWor
     return answers
 
 
-def _run(spark: SparkSession | None, plan: SearchPlan, groups: Sequence[Sequence[FileWork]]) -> list[GroupAnswer]:
-    if spark is None:
-        return [answer_group(plan, number, group) for number, group in enumerate(groups)]
+def _run(
+    spark: SparkSession,
+    groups: Sequence[object],
+    task: Callable[[int, bytes], bytes],
+    action: str,
+    write: WriteIdentity,
+) -> list[Any]:
     rows = [(number, pickle.dumps(group)) for number, group in enumerate(groups)]
     try:
         # A plain Python function, because Spark's functions on Arrow batches need pandas.
-        function = F.udf(_task(plan), BinaryType(), useArrow=False).asNondeterministic()
+        function = F.udf(task, BinaryType(), useArrow=False).asNondeterministic()
         answered = _frame(spark, rows).select(function("number", "work").alias("answer")).collect()
     except Exception as error:  # Spark's own
-        raise job_failure(f"search {plan.writing.write.table} for keys", plan.writing.write, error) from error
+        raise job_failure(action, write, error) from error
     given = dict(pickle.loads(row["answer"]) for row in answered)  # noqa: S301  # made by our own tasks
     return [given[number] for number in range(len(groups))]
 

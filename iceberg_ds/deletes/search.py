@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -398,7 +399,7 @@ class RewriteByKeys:
         at_stake = {answer.path for answer in self._search.answers.hit if self.keeps_rows} | rewritten
         self._search.check_listed_once(found.path for found in read.files.data if found.path in at_stake)
         gone = {found.path for found in self._to_delete.deletes(read.files)} | rewritten
-        found = _filtered(read, gone | _left_alone(read.files, rewritten))
+        found = without_files(read, gone | _left_alone(read.files, rewritten))
         self.dropped = found.removed
         self.leaves_deletes = any(delete.path not in self._to_delete.paths for delete in read.files.equalities)
         return found
@@ -415,7 +416,7 @@ def _left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
     return {found.path for found in files.positions if only_path(found.data_file) in paths}
 
 
-def _filtered(read: ReadSnapshot, gone: set[str]) -> FilteredManifests:
+def without_files(read: ReadSnapshot, gone: AbstractSet[str]) -> FilteredManifests:
     """Return the manifests without these files; manifests that must be rewritten anyway are merged."""
     untouched: list[ManifestFile] = []
     alike: dict[tuple[ManifestContent, int], list[_Touched]] = defaultdict(list)
@@ -444,7 +445,7 @@ class _Touched:
     def count(self) -> int:
         return len(self.kept) + len(self.dropped)
 
-    def take(self, manifest: ManifestFile, entries: Iterable[ManifestEntry], gone: set[str]) -> None:
+    def take(self, manifest: ManifestFile, entries: Iterable[ManifestEntry], gone: AbstractSet[str]) -> None:
         listed = live_rows(manifest)
         self.listed_rows = None if self.listed_rows is None or listed is None else self.listed_rows + listed
         for entry in entries:

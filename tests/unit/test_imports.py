@@ -69,6 +69,7 @@ RUN_IN_TASKS = {
     "inspect.checklist",
     "inspect.executors",
     "inspect.machine_checks",
+    "maintenance.position_delete_tasks",
     "spark.write_job",
 }
 ABOVE_TASKS = {"catalog", "commit", "planning"}

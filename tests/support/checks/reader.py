@@ -72,7 +72,7 @@ def listed(table: Table, branch: str = "main") -> dict[DataFileContent, list[Lis
 def rows_of(table: Table, branch: str = "main") -> list[Row]:
     """Return the rows of a branch with the table's columns as they are now, ordered by their first columns."""
     files = listed(table, branch)
-    hidden = _hidden_positions(files[DataFileContent.POSITION_DELETES])
+    hidden = hidden_positions_of(files[DataFileContent.POSITION_DELETES])
     rows: list[Row] = []
     for data_file in files[DataFileContent.DATA]:
         columns, count = data_file.by_field(), data_file.entry.data_file.record_count
@@ -89,7 +89,7 @@ def rows_of(table: Table, branch: str = "main") -> list[Row]:
 _Hidden = dict[str, list[tuple[int, tuple[int, str], int]]]
 
 
-def _hidden_positions(deletes: list[Listed]) -> _Hidden:
+def hidden_positions_of(deletes: list[Listed]) -> _Hidden:
     """Return what position deletes say of each file: the position, and of what place and number the delete is."""
     found: _Hidden = defaultdict(list)
     for delete_file in deletes:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from support.checks.invariants import live_entries
+from support.checks.reader import hidden_in, hidden_positions_of, listed
 from support.tables.sink import NAME, Sink
 
 import iceberg_ds
 from iceberg_ds.maintenance.rewrite_manifests import RewriteManifestsResult
+from iceberg_ds.maintenance.rewrite_position_deletes import RewritePositionDeleteFilesResult
 from iceberg_ds.table.partitioning import place_of
 
 Entry = tuple[Any, ...]
+OPTIONS = {"target_file_size_bytes", "min_file_size_bytes", "max_file_size_bytes", "min_input_files", "rewrite_all"}
 
 
 def options_of(sink: Sink) -> dict[str, str]:
@@ -61,3 +64,17 @@ def _in_order(value: Any) -> Any:
 def partitions_in(table: Table, manifests: Sequence[ManifestFile]) -> list[set[str]]:
     """Return the partitions of the live files of each manifest."""
     return [{place_of(entry.data_file)[1] for entry in live_entries(table, manifest)} for manifest in manifests]
+
+
+def rewrite_position_deletes(sink: Sink, **arguments: Any) -> RewritePositionDeleteFilesResult:
+    """Rewrite the position delete files of the table in this process; further options go by their names."""
+    options = {name.replace("_", "-"): str(arguments.pop(name)) for name in OPTIONS & arguments.keys()}
+    return iceberg_ds.rewrite_position_delete_files(NAME, options={**options_of(sink), **options}, **arguments)
+
+
+def hidden_rows(table: Table, branch: str = "main") -> dict[str, set[int]]:
+    """Return the positions that position deletes hide in each live data file, as the spec says."""
+    files = listed(table, branch)
+    hidden = hidden_positions_of(files[DataFileContent.POSITION_DELETES])
+    found = {data_file.path: hidden_in(data_file, hidden) for data_file in files[DataFileContent.DATA]}
+    return {path: positions for path, positions in found.items() if positions}
