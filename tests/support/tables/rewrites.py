@@ -17,6 +17,8 @@ from iceberg_ds.maintenance.rewrite_position_deletes import RewritePositionDelet
 from iceberg_ds.table.partitioning import place_of
 
 Entry = tuple[Any, ...]
+# Size that manifests are to have.
+SMALL = "commit.manifest.target-size-bytes"
 OPTIONS = {"target_file_size_bytes", "min_file_size_bytes", "max_file_size_bytes", "min_input_files", "rewrite_all"}
 
 

@@ -18,7 +18,7 @@ from support.checks.reader import rows_of
 from support.keys.conversions import convert, meanwhile
 from support.tables.delete_files import delete_ids, delete_positions, entries
 from support.tables.regions import REGIONS, in_region, partitioned, run
-from support.tables.rewrites import entries_of, manifests_of, options_of, partitions_in, rewrite_manifests
+from support.tables.rewrites import SMALL, entries_of, manifests_of, options_of, partitions_in, rewrite_manifests
 from support.tables.sink import NAME, Sink, epoch, local
 
 import iceberg_ds
@@ -33,7 +33,6 @@ from iceberg_ds.metrics.commit_meter import CommitMeter
 pytestmark = pytest.mark.usefixtures("waits")
 
 NAMES = ("EU", "US", "AS")
-SMALL = "commit.manifest.target-size-bytes"
 STEPS = (FaultPoint.PLANNED, FaultPoint.FILE_CLOSED, FaultPoint.COMMIT_BEGUN, FaultPoint.MANIFESTS_WRITTEN)
 
 
