@@ -233,8 +233,9 @@ class SnapshotProducer:
             name = "m" if added is self._of_tasks else "o"
             numbers = self._rewrite_files.sequence_numbers if self._rewrite_files else {}
             drafts = draft_added(metadata, added.data_files, write, name=name, numbers=numbers)
-            deletes = ManifestContent.DELETES
-            drafts += draft_added(metadata, added.delete_files, write, name="d", content=deletes, numbers=numbers)
+            drafts += draft_added(
+                metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES, numbers=numbers
+            )
             self._written += [draft.path for draft in drafts]
             of_tasks = [manifest.file for manifest in added.manifests]
             self._added[added] = [*write_manifests(table.io, metadata, drafts, write), *of_tasks]

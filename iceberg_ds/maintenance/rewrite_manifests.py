@@ -103,10 +103,10 @@ class RewriteManifestsResult:
 def rewrite_manifests(
     table: str,
     *,
+    options: Mapping[str, str] | None = None,
+    branch: str | None = None,
     spec_id: int | None = None,
     sort_by: Sequence[str] | None = None,
-    branch: str | None = None,
-    options: Mapping[str, str] | None = None,
 ) -> RewriteManifestsResult:
     """List the files of a branch in manifests that each cover few partitions, so that readers open fewer of them.
 
@@ -116,11 +116,11 @@ def rewrite_manifests(
 
     Args:
         table: Identifier of the table, such as `db.events`.
+        options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
+        branch: The branch; None for the branch of option `branch`, or `main`.
         spec_id: Id of the partition spec whose manifests are rewritten; None for the current spec.
         sort_by: Names of the partition fields to cluster by, the most significant first; the others follow. None for
             the order in which the spec has them.
-        branch: The branch; None for the branch of option `branch`, or `main`.
-        options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
 
     Returns:
         How many manifests were replaced by how many; its `snapshot_id` is None if there was nothing to rewrite.

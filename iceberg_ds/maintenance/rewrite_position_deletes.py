@@ -132,9 +132,9 @@ def rewrite_position_delete_files(
     table: str,
     spark: SparkSession | None = None,
     *,
-    where: str | None = None,
-    branch: str | None = None,
     options: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    where: str | None = None,
 ) -> RewritePositionDeleteFilesResult:
     """Write few position delete files in place of many, and drop the positions of data files that are gone.
 
@@ -145,11 +145,11 @@ def rewrite_position_delete_files(
         table: Identifier of the table, such as `db.events`.
         spark: The session whose executors read and write the files; None for the active session, or for this process
             if no session is active.
-        where: A predicate; only delete files of partitions that may have such rows are rewritten. None for all.
-        branch: The branch; None for the branch of option `branch`, or `main`.
         options: Catalog options, as for a write; and those of Spark's procedure: `target-file-size-bytes` (default: the
             property `write.delete.target-file-size-bytes`, or 64 MB), `min-file-size-bytes` (75 % of the target),
             `max-file-size-bytes` (180 %), `min-input-files` (5) and `rewrite-all` (false). None for no options.
+        branch: The branch; None for the branch of option `branch`, or `main`.
+        where: A predicate; only delete files of partitions that may have such rows are rewritten. None for all.
 
     Returns:
         How many files were replaced by how many; its `snapshot_id` is None if there was nothing to rewrite.

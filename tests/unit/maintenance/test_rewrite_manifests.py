@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +21,11 @@ from support.keys.conversions import convert, meanwhile
 from support.tables.delete_files import delete_ids, delete_positions, entries
 from support.tables.regions import REGIONS, in_region, partitioned, run
 from support.tables.rewrites import SMALL, entries_of, manifests_of, options_of, partitions_in, rewrite_manifests
-from support.tables.sink import NAME, Sink, epoch, local
+from support.tables.sink import NAME, Sink, embedded_options, epoch, local
 
 import iceberg_ds
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.cli import main
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, DataFileError, OptionError, RowCountError
 from iceberg_ds.fault_points import FaultPoint
@@ -449,3 +453,19 @@ def test_command_rewrites_and_prints(sink: Sink) -> None:
     assert again.output.startswith("Nothing to rewrite")
     wrong = CliRunner().invoke(main, ["rewrite-manifests", NAME, "--sort-by", "x", *options])
     assert wrong.exit_code == 2
+
+
+def test_example_of_the_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A user who copies it would get an error."""
+    page = Path(__file__).parents[3] / "docs" / "maintenance" / "manifests-and-deletes.md"
+    options = embedded_options(tmp_path / "lake", table="shop.events")
+    writer = Sink(catalog=connect(catalog_settings(options)), options=options)
+    writer.append(1, 2, 3)
+    writer.append(4)
+    (code,) = re.findall(r"^```python\n(# example: .+?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+
+    exec(code.replace("/lake", str(tmp_path / "lake")), {})  # noqa: S102  # the page's own
+
+    told = capsys.readouterr().out
+    assert "Rewrote 2 manifests of branch 'main' of shop.events into 1." in told
+    assert "Nothing to rewrite: branch 'main' of shop.events has no position delete files" in told

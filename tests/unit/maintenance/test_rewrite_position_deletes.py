@@ -306,25 +306,33 @@ def test_what_others_change_meanwhile_is_seen(filled: Sink, step: FaultPoint, ot
     check_same(filled, after)
 
 
-def test_branch_that_is_set_back_meanwhile_keeps_its_deletes(filled: Sink) -> None:
+@pytest.mark.parametrize("step", STEPS[:-1])  # later the request is under way, and its outcome unknown for good
+def test_data_file_that_comes_back_meanwhile_keeps_its_deletes(filled: Sink, step: FaultPoint) -> None:
     """Positions of a file that was gone when they were sorted out would be lost, and its deleted rows come back."""
-    table = filled.table()
+    rewrite_position_deletes(filled)  # now each delete file is of both data files of its region
+    gone, stays = (path for path in paths(filled) if "region=EU" in path)
+    for position in (8, 9):
+        delete_positions(filled, stays, [position])
+    table, rows = filled.table(), rows_of(filled.table())
     before = table.current_snapshot()
     assert before is not None
-    rows = rows_of(table)
-    (first, *_) = paths(filled)
-    run(filled, "where region = 'US'", in_region("US", 700))
-    assert first in paths(filled)
+    with table.transaction() as change, change.update_snapshot().overwrite() as overwrite:
+        overwrite.delete_data_file(
+            next(entry.data_file for entry in entries(filled) if entry.data_file.file_path == gone)
+        )
 
-    def set_back() -> None:
-        filled.table().manage_snapshots().set_current_snapshot(snapshot_id=before.snapshot_id).commit()
-
-    with meanwhile(FaultPoint.COMMIT_BEGUN, set_back) as done:
-        rewrite_position_deletes(filled)
+    with meanwhile(step, lambda: set_back(filled, before.snapshot_id)) as done:
+        rewrite_position_deletes(filled, min_input_files=2)
 
     assert done
+    assert gone in paths(filled)
     assert rows_of(filled.table()) == rows
     check_sound(filled.table())
+
+
+def set_back(sink: Sink, snapshot_id: int) -> None:
+    """Set main back to a snapshot, and go on from there, as a user does."""
+    sink.table().manage_snapshots().set_current_snapshot(snapshot_id=snapshot_id).commit()
 
 
 def test_gives_up_with_nothing_changed_if_others_never_rest(filled: Sink) -> None:
