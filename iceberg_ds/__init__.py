@@ -46,6 +46,11 @@ if TYPE_CHECKING:
     from iceberg_ds.maintenance.expire_snapshots import ExpireResult, expire_snapshots
     from iceberg_ds.maintenance.resting import KeptSnapshot
     from iceberg_ds.maintenance.rewrite_data_files import RewriteResult, rewrite_data_files
+    from iceberg_ds.maintenance.rewrite_manifests import RewriteManifestsResult, rewrite_manifests
+    from iceberg_ds.maintenance.rewrite_position_deletes import (
+        RewritePositionDeleteFilesResult,
+        rewrite_position_delete_files,
+    )
     from iceberg_ds.metrics.follow import ReportFollower, follow_reports
     from iceberg_ds.metrics.metrics import Metrics, MetricsSnapshot, TableMetrics
     from iceberg_ds.metrics.opentelemetry import OpenTelemetryReporter
@@ -83,6 +88,8 @@ _LATER = {
     "ReportFollower": "iceberg_ds.metrics.follow",
     "RequeueResult": "iceberg_ds.multi_table.requeue",
     "RewriteResult": "iceberg_ds.maintenance.rewrite_data_files",
+    "RewriteManifestsResult": "iceberg_ds.maintenance.rewrite_manifests",
+    "RewritePositionDeleteFilesResult": "iceberg_ds.maintenance.rewrite_position_deletes",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
     "TableResult": "iceberg_ds.multi_table.transaction",
@@ -105,6 +112,8 @@ _LATER = {
     "push_metrics": "iceberg_ds.metrics.prometheus",
     "requeue": "iceberg_ds.multi_table.requeue",
     "rewrite_data_files": "iceberg_ds.maintenance.rewrite_data_files",
+    "rewrite_manifests": "iceberg_ds.maintenance.rewrite_manifests",
+    "rewrite_position_delete_files": "iceberg_ds.maintenance.rewrite_position_deletes",
     "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
     "transaction": "iceberg_ds.multi_table.transaction",
@@ -154,6 +163,8 @@ __all__ = [
     "RefusedRowsError",
     "ReportFollower",
     "RequeueResult",
+    "RewriteManifestsResult",
+    "RewritePositionDeleteFilesResult",
     "RewriteResult",
     "RowCountError",
     "SchemaMismatchError",
@@ -183,6 +194,8 @@ __all__ = [
     "register",
     "requeue",
     "rewrite_data_files",
+    "rewrite_manifests",
+    "rewrite_position_delete_files",
     "serve_metrics",
     "table_health",
     "transaction",

@@ -200,6 +200,59 @@ def rewrite_data_files(  # noqa: PLR0913, PLR0917  # one for each option of the 
     click.echo(result.to_json() if as_json else str(result))
 
 
+@main.command("rewrite-manifests")
+@click.argument("table")
+@_option
+@click.option("--branch", help="The branch whose manifests are rewritten; main if not given.")
+@click.option("--spec-id", type=int, help="Id of the partition spec whose manifests are rewritten; else the current.")
+@click.option("--sort-by", "sort_by", multiple=True, metavar="FIELD", help="A partition field to cluster by first.")
+@_json
+def rewrite_manifests(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str,
+    pairs: Sequence[str],
+    branch: str | None,
+    spec_id: int | None,
+    sort_by: Sequence[str],
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """List the files of TABLE in manifests that each cover few partitions, so that readers open fewer of them."""
+    from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests as rewrite  # noqa: PLC0415  # as above
+
+    options = _options(pairs, table)
+    with _errors_shown():
+        result = rewrite(table, spec_id=spec_id, sort_by=sort_by or None, options=options, branch=branch)
+    click.echo(result.to_json() if as_json else str(result))
+
+
+@main.command("rewrite-position-delete-files")
+@click.argument("table")
+@_option
+@click.option("--where", metavar="PREDICATE", help="Only in partitions that may have such rows.")
+@click.option("--branch", help="The branch whose delete files are rewritten; main if not given.")
+@_master
+@_remote
+@_json
+def rewrite_position_delete_files(  # noqa: PLR0913, PLR0917  # one for each option of the command
+    table: str,
+    pairs: Sequence[str],
+    where: str | None,
+    branch: str | None,
+    master: str,
+    remote: str | None,
+    as_json: bool,  # noqa: FBT001  # click's
+) -> None:
+    """Write few position delete files in place of the many of TABLE, and drop those that hide nothing any more."""
+    from iceberg_ds.maintenance.rewrite_position_deletes import (  # noqa: PLC0415  # --help needs none of it
+        rewrite_position_delete_files as rewrite,
+    )
+
+    options = _options(pairs, table)
+    name = "iceberg-ds rewrite-position-delete-files"
+    with _errors_shown(), _session(None if remote else master, remote, name) as spark:
+        result = rewrite(table, spark, where=where, options=options, branch=branch)
+    click.echo(result.to_json() if as_json else str(result))
+
+
 @main.command("expire-snapshots")
 @click.argument("table")
 @_option

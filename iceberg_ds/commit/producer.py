@@ -25,6 +25,7 @@ from iceberg_ds.snapshots.manifests import (
     draft_added,
     draft_filtered,
     listed_by,
+    live_rows,
     metadata_path,
     write_list,
     write_manifests,
@@ -130,23 +131,23 @@ class SnapshotProducer:
             manifests=added.manifests,
             keeps_rows=rewrite is not None and rewrite.keeps_rows,
         )
-        if change.is_empty and write.txn is None:
+        if change.is_empty and not added.merged and write.txn is None:
             return None
         ours = self._manifests(table, added, filtered, again)
         self._check_rows(ours, added, filtered, again)
-        kept, merged = self._merge(table, filtered.untouched)
+        kept, merged = self._merge(table, filtered.untouched, added)
         path = self._path(table, f"snap-{write.snapshot_id}-{len(self._used)}-{write.operation_id}.avro")
         counts = {**self._counts(table, change), **self._told}
         replaced = len(filtered.replaced) + len(filtered.untouched) - len(kept)
         self.manifest_counts = {
-            "manifests-created": len(ours) + len(merged),
+            "manifests-created": len(ours) + sum(len(found.files) for found in merged),
             "manifests-kept": len(kept),
             "manifests-replaced": replaced,
         }
         if merged:
             counts = {**counts, **{name: str(count) for name, count in self.manifest_counts.items()}}
         snapshot = new_snapshot(metadata, write, change.operation, counts, path)
-        ours += [listed_by(found.file, write.snapshot_id) for found in merged]
+        ours += [listed_by(file, write.snapshot_id) for found in merged for file in found.files]
         rewritten = {data_file.file_path for data_file in again}
         self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
         # Delete manifests come after all data manifests, as Iceberg's Java library lists them.
@@ -177,20 +178,37 @@ class SnapshotProducer:
             self._one_by_one = tasks.one_by_one(table.io)
         return self._one_by_one
 
-    def _merge(self, table: Table, listed: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Merged]]:
+    def _merge(
+        self, table: Table, listed: Sequence[ManifestFile], added: Added
+    ) -> tuple[list[ManifestFile], list[Merged]]:
         """Return the manifests that stay, and the merged ones for the rest; a write that replaces rows merges none."""
         metadata, write = table.metadata, self._write
-        if write.overwrite is not None or self._rewrite_files is not None:
+        if self._rewrite_files is not None:
+            self._merged = list(added.merged)
+        elif write.overwrite is not None:
             return list(listed), []
-        if self._merged is None:
+        elif self._merged is None:
             self._merged = merged_for(table.io, metadata, listed, write)
-            self._written += [merged.file.manifest_path for merged in self._merged]
+            self._written += [path for merged in self._merged for path in merged.paths]
         if not self._merged:
             return list(listed), []
-        paths = {manifest.manifest_path for manifest in listed}
-        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, paths)]
+        by_path = {manifest.manifest_path: manifest for manifest in listed}
+        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, by_path.keys())]
+        for merged in usable:
+            self._check_merged(merged, [by_path[path] for path in merged.replaces])
         gone = frozenset[str]().union(*(merged.replaces for merged in usable))
         return [manifest for manifest in listed if manifest.manifest_path not in gone], usable
+
+    def _check_merged(self, merged: Merged, replaced: Sequence[ManifestFile]) -> None:
+        """Check that merged manifests list all rows, or deletes, of the manifests whose place they take."""
+        counts = [live_rows(manifest) for manifest in replaced]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            return
+        listed = sum(file.existing_rows_count or 0 for file in merged.files)
+        source = f"the manifest list says that {replaced[0].manifest_path} and {len(replaced) - 1} others have"
+        action, found = f"commit {self._write}", {"listed again": listed}
+        check_rows(action, source, sum(known), found, advice=_COUNTS_OF_OTHERS)
 
     def _rewrite(self, table: Table, filtered: FilteredManifests) -> list[DataFile]:
         if not filtered.partial:
@@ -215,7 +233,9 @@ class SnapshotProducer:
             name = "m" if added is self._of_tasks else "o"
             numbers = self._rewrite_files.sequence_numbers if self._rewrite_files else {}
             drafts = draft_added(metadata, added.data_files, write, name=name, numbers=numbers)
-            drafts += draft_added(metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES)
+            drafts += draft_added(
+                metadata, added.delete_files, write, name="d", content=ManifestContent.DELETES, numbers=numbers
+            )
             self._written += [draft.path for draft in drafts]
             of_tasks = [manifest.file for manifest in added.manifests]
             self._added[added] = [*write_manifests(table.io, metadata, drafts, write), *of_tasks]

@@ -26,6 +26,7 @@ from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.messages import HandedOverRows, TaskCommit, TaskManifest, check_rows, rows_in
 from iceberg_ds.plan import WriteIdentity, WritePlan
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.manifest_merge import Merged
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.writers.task_writer import TaskAttempt, TaskWriter, discarding
 
@@ -40,11 +41,13 @@ class Added:
         data_files: Data files that messages name.
         manifests: Manifests that name further data files.
         delete_files: Equality and position delete files.
+        merged: Manifests that take the place of others, and add no file.
     """
 
     data_files: tuple[DataFile, ...]
     manifests: tuple[TaskManifest, ...] = ()
     delete_files: tuple[DataFile, ...] = ()
+    merged: tuple[Merged, ...] = ()
 
     @classmethod
     def of(cls, commits: Sequence[TaskCommit]) -> Added:
@@ -102,19 +105,22 @@ class Added:
     @property
     def manifest_paths(self) -> list[str]:
         """Paths of the manifests."""
-        return [manifest.path for manifest in self.manifests]
+        own = [manifest.path for manifest in self.manifests]
+        return [*own, *(path for merged in self.merged for path in merged.paths)]
 
     def any_path(self) -> str | None:
         """Return the path of one of the files, or None if there are no files."""
         return next((path for path, _ in self.told_sizes()), None)
 
     def told_sizes(self) -> Iterator[tuple[str, int]]:
-        """Yield path and size in bytes of each file that messages name, of each manifest, and of a data file in it."""
+        """Yield path and size in bytes of each file that messages name, of each manifest, and of a new file in it."""
         for data_file in self.files:
             yield data_file.file_path, data_file.file_size_in_bytes
         for manifest in self.manifests:
             yield manifest.path, manifest.file.manifest_length
             yield manifest.example
+        for merged in self.merged:
+            yield from ((file.manifest_path, file.manifest_length) for file in merged.files)
 
     def every_path(self, io: FileIO) -> list[str]:
         """Return the paths to delete if the write is given up: data files and delete files, then the manifests.
@@ -136,7 +142,7 @@ class Added:
                 )
             else:
                 read.append(manifest.path)
-        return [*paths, *read]
+        return [*paths, *read, *(path for merged in self.merged for path in merged.paths)]
 
     def one_by_one(self, io: FileIO) -> Added:
         """Return the same files without manifests: the files that manifests name are read from them."""
@@ -270,8 +276,8 @@ class WriteFiles:
         return None if hidden is None else self._row_count - hidden
 
     def include(self, added: Added) -> None:
-        """Add files whose rows are not new."""
-        self.added = self.added.with_files(added.data_files, added.delete_files)
+        """Add files whose rows are not new, and manifests of files that are there."""
+        self.added = replace(self.added.with_files(added.data_files, added.delete_files), merged=added.merged)
         self._included_rows += added.record_count
 
     def check_rows(self, action: str) -> None:

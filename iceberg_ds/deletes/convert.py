@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
@@ -32,6 +31,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan
 from iceberg_ds.planning.decide import check_supported
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, branch_snapshot_id, why_not_writable
+from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
 
 if TYPE_CHECKING:
@@ -138,15 +138,6 @@ def convert_deletes(
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
         return Conversion(catalog, parsed, spark or active_session(), encoding).run(meter)
-
-
-def active_session() -> SparkSession | None:
-    """Return the active session, or None where there is none."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  # loaded late: a command may need no Spark
-
-    with suppress(Exception):  # where there is no JVM
-        return SparkSession.getActiveSession()
-    return None
 
 
 class Conversion:

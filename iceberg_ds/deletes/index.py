@@ -165,7 +165,7 @@ def plan_work(
         wanted = shared[combination]
         work.append(
             FileWork(
-                data_file=_without_metrics(found.data_file),
+                data_file=without_metrics(found.data_file),
                 sequence_number=found.sequence_number,
                 keys=wanted.keys,
                 positions=tuple(_hiding(found, positions)),
@@ -320,7 +320,8 @@ class _Applying(Generic[_AnyDeletes]):
         return [*self._everywhere.above(found.sequence_number), *here]
 
 
-def _without_metrics(data_file: DataFile) -> DataFile:
+def without_metrics(data_file: DataFile) -> DataFile:
+    """Return the entry of a file without its metrics, so that it is short when pickled."""
     slim = DataFile.from_args(
         content=data_file.content,
         file_path=data_file.file_path,

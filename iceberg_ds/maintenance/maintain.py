@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.deletes.convert import active_session, convert_deletes
+from iceberg_ds.deletes.convert import convert_deletes
 from iceberg_ds.errors import IcebergSinkError, OptionError
 from iceberg_ds.inspect.health import TableHealth, table_health
 from iceberg_ds.maintenance.expire_snapshots import expire_snapshots
@@ -28,6 +28,7 @@ from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files
 from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests
 from iceberg_ds.maintenance.rewrite_position_deletes import rewrite_position_delete_files
 from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -144,10 +145,11 @@ def policies_of(file: str | None, tables: Sequence[str]) -> dict[str, Maintenanc
 
 def _read(file: str) -> dict[str, Any]:
     try:
-        import tomllib  # noqa: PLC0415  # Python 3.11
+        toml = import_module("tomllib")
     except ModuleNotFoundError:
         raise OptionError(f"Cannot read {file}: TOML needs Python 3.11 or newer.") from None
     try:
-        return tomllib.loads(Path(file).read_text())
+        document: dict[str, Any] = toml.loads(Path(file).read_text())
     except (OSError, ValueError) as problem:
         raise OptionError(f"Cannot read the policy in {file}: {problem}.") from problem
+    return document

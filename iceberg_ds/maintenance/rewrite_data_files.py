@@ -27,7 +27,6 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import StaleWorkError
-from iceberg_ds.deletes.convert import active_session
 from iceberg_ds.deletes.index import LiveFiles
 from iceberg_ds.deletes.search import BranchReader, why_not_readable
 from iceberg_ds.deletes.work import FileWork
@@ -56,7 +55,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan, new_operation
 from iceberg_ds.planning.decide import check_supported
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, why_not_writable
-from iceberg_ds.spark.task_job import TaskJob
+from iceberg_ds.spark.task_job import TaskJob, active_session
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.specs import describes_order, new_sort_order, parse_sort_by
 

@@ -69,20 +69,25 @@ class MergePolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """A manifest that can take the place of its source manifests.
+    """Manifests that can take the place of their source manifests.
 
     Attributes:
-        file: Its entry in a manifest list, for any snapshot that lists it.
+        files: Their entries in a manifest list, for any snapshot that lists them.
         replaces: The paths of the source manifests.
-        format_version: The table format that it is written in.
+        format_version: The table format that they are written in.
     """
 
-    file: ManifestFile
+    files: tuple[ManifestFile, ...]
     replaces: frozenset[str]
     format_version: int
 
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the manifests."""
+        return [file.manifest_path for file in self.files]
+
     def can_stand_in(self, metadata: TableMetadata, paths: AbstractSet[str]) -> bool:
-        """Return whether a snapshot of the table may list it in place of some of the manifests at `paths`."""
+        """Return whether a snapshot of the table may list them in place of some of the manifests at `paths`."""
         # Existing entries have no sequence numbers in manifests of version 1.
         return self.replaces <= paths and self.format_version == metadata.format_version
 
@@ -162,7 +167,7 @@ def _merge(
             f"says {files} with {rows}"
         )
     replaces = frozenset(found.manifest_path for found in group)
-    return Merged(file=file, replaces=replaces, format_version=metadata.format_version)
+    return Merged(files=(file,), replaces=replaces, format_version=metadata.format_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,5 +249,5 @@ def merged_for(
         made = prepared.future.result() if prepared.future.exception() is None else []
         if prepared.is_fresh:
             return made
-        delete_files(io, [merged.file.manifest_path for merged in made], Proof.NEVER_SENT)
+        delete_files(io, [path for merged in made for path in merged.paths], Proof.NEVER_SENT)
     return merge(io, metadata, listed, write, replace(policy, min_count=_LATE * policy.min_count))

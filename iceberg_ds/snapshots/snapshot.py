@@ -154,7 +154,10 @@ class Change:
         if self.keeps_rows:
             # Iceberg's Java library does not look for concurrent deletes in snapshots that replace files: a
             # compaction that began before would land, and leave these deletes without the files that they name.
-            return Operation.OVERWRITE if adds_deletes else Operation.REPLACE
+            # Position deletes in place of others name no row that was not named before.
+            kinds = {found.content for found in self.removed}
+            hides_anew = adds_deletes and kinds != {DataFileContent.POSITION_DELETES}
+            return Operation.OVERWRITE if hides_anew else Operation.REPLACE
         if not (self.removed or adds_deletes):
             return Operation.APPEND
         return Operation.OVERWRITE if adds_rows else Operation.DELETE

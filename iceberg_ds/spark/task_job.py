@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -129,3 +130,12 @@ def parallelism(spark: SparkSession | None) -> int:
         return int(spark.sparkContext.defaultParallelism)
     except Exception:  # Spark Connect does not tell the parallelism
         return _PARALLELISM_IF_UNKNOWN
+
+
+def active_session() -> SparkSession | None:
+    """Return the session that is active in this process, or None."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # loaded late: a command may need no Spark
+
+    with suppress(Exception):  # where there is no JVM
+        return SparkSession.getActiveSession()
+    return None

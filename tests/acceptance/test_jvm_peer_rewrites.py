@@ -1,112 +1,101 @@
-"""Rewrites of data files as Iceberg's own Spark runtime sees them: of its tables, and beside its own commits."""
+"""Rewrites of manifests and position deletes beside Iceberg's own Spark runtime: the same rows, the same figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from support.catalogs.shared_catalog import SharedCatalog
-from support.checks.reader import rows_of
-from support.exhaustive import few
-from support.keys.conversions import meanwhile
-from support.tables.delete_files import delete_equal, with_ids
-from support.tables.rewrites import rewrite
-from support.tables.sink import NAME, Sink
+from support.peer.jvm_peer import CATALOG
+from support.tables.rewrites import manifests_of, rewrite_manifests, rewrite_position_deletes
+from support.tables.sink import NAME
 
 import iceberg_ds
-from iceberg_ds.fault_points import FaultPoint
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
-COLUMNS = (
-    "id BIGINT, name STRING, of STRUCT<code: INT, day: DATE>, tags ARRAY<STRING>, counts MAP<STRING, INT>, "
-    "price DECIMAL(9, 2), at TIMESTAMP, raw BINARY, ratio DOUBLE, part STRING"
+COPY = "db.u"
+PROPERTIES = ", ".join(
+    (
+        *(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge")),
+        "'format-version' = '2'",
+        "'write.delete.granularity' = 'partition'",
+        "'commit.manifest-merge.enabled' = 'false'",
+    )
 )
 
 
-def row(key: int) -> str:
-    """Return a row as SQL."""
-    name = "NULL" if key % 4 == 0 else f"'n{key % 3}'"
-    return (
-        f"({key}, {name}, struct({key % 5}, DATE'2026-11-{10 + key % 9}'), array('a{key}', NULL), map('k', {key}), "
-        f"{key % 90}.50, TIMESTAMP'2026-11-22 0{key % 9}:00:00', X'0{key % 9}', double('NaN'), 'p{key % 2}')"
+def make(shared: SharedCatalog, table: str) -> None:
+    """Create a table of two parts that the runtime writes and deletes rows of, in many commits."""
+    shared.jvm.run("CREATE NAMESPACE IF NOT EXISTS db")
+    shared.jvm.run(
+        f"CREATE TABLE {table} (id BIGINT, name STRING, part STRING) USING iceberg PARTITIONED BY (part) "
+        f"TBLPROPERTIES ({PROPERTIES})"
     )
+    for first in (0, 100, 200):
+        rows = ", ".join(f"({first + key}, 'n{key}', 'p{key % 2}')" for key in range(20))
+        shared.jvm.run(f"INSERT INTO {table} VALUES {rows}")  # noqa: S608  # no outside input
+    for key in range(6):
+        shared.jvm.run(f"DELETE FROM {table} WHERE id % 100 = {key} OR id % 100 = {key + 7}")  # noqa: S608
 
 
-def read(shared: SharedCatalog) -> list[list[Any]]:
+def rows(shared: SharedCatalog, table: str = NAME) -> list[list[Any]]:
     """Return the rows as the runtime reads them."""
-    columns = "id, name, of, tags, counts, price, at, hex(raw), CAST(ratio AS STRING), part"
-    return shared.jvm.run(f"SELECT {columns} FROM {NAME} ORDER BY id").rows  # noqa: S608  # no outside input
+    return shared.jvm.run(f"SELECT * FROM {table} ORDER BY id").rows  # noqa: S608
 
 
-def make(shared: SharedCatalog) -> Sink:
-    """Create a table that the runtime writes, with deletes by position and by key."""
-    properties = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))
-    shared.create_by_jvm(COLUMNS, f"PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '2', {properties})")
-    for first in range(0, 24, 4):
-        shared.jvm.run(f"INSERT INTO {NAME} VALUES {', '.join(map(row, range(first, first + 4)))}")  # noqa: S608
-    sink = shared.sink()
-    shared.jvm.run(f"DELETE FROM {NAME} WHERE id IN (5, 12)")  # noqa: S608
-    number = sink.table().schema().find_field("id").field_id
-    delete_equal(sink, with_ids(pa.table({"id": pa.array([2, 8], pa.int64())}), id=number), [number])
-    return sink
+def call(shared: SharedCatalog, procedure: str, arguments: str = "") -> dict[str, Any]:
+    """Call a procedure of the runtime for the copy, and return its figures."""
+    answer = shared.jvm.run(f"CALL {CATALOG}.system.{procedure}(table => '{COPY}'{arguments})")
+    return dict(zip(answer.columns, answer.rows[0], strict=True))
 
 
-def test_rows_stay_the_same_for_the_runtime(shared: SharedCatalog) -> None:
-    """A table that Spark and Flink write would have other rows after its compaction."""
-    sink = make(shared)
-    before = read(shared)
-    assert len(before) < 24
-
-    result = rewrite(sink, min_input_files="2", remove_dangling_deletes="true")
-
-    assert read(shared) == before
-    assert result.rewritten_data_files_count == 12
-    assert sorted(found["id"] for found in rows_of(sink.table())) == [found[0] for found in before]
-    verified = iceberg_ds.verify(NAME, options={"warehouse": str(shared.folder)}, deep=True)
-    assert verified.ok, str(verified)
+def check(shared: SharedCatalog, before: list[list[Any]]) -> None:
+    """Assert that the runtime, PyIceberg and the sink find the same rows in a whole table."""
+    assert rows(shared) == before
+    found = shared.sink().table().scan().to_arrow().to_pylist()
+    assert sorted(row["id"] for row in found) == [row[0] for row in before]
+    result = iceberg_ds.verify(NAME, options={"warehouse": str(shared.folder)}, deep=True)
+    assert result.ok, str(result)
 
 
-BESIDE: dict[str, tuple[str, Callable[[int], bool]]] = {
-    "DELETE": ("DELETE FROM db.t WHERE id % 5 = 0", lambda key: key % 5 != 0),
-    "MERGE": (
-        "MERGE INTO db.t t USING (SELECT id FROM range(0, 24, 3)) s ON t.id = s.id WHEN MATCHED THEN DELETE",
-        lambda key: key % 3 != 0,
-    ),
-}
+def test_figures_and_rows_are_those_of_the_runtime(shared: SharedCatalog) -> None:
+    """A user who comes from the runtime would read other figures, or other rows."""
+    make(shared, NAME)
+    make(shared, COPY)
+    before = rows(shared)
+
+    deletes = rewrite_position_deletes(shared.sink())
+    theirs = call(shared, "rewrite_position_delete_files")
+
+    assert deletes.rewritten_delete_files_count == theirs["rewritten_delete_files_count"] > 5
+    assert deletes.added_delete_files_count == theirs["added_delete_files_count"] == 2
+    assert abs(deletes.rewritten_bytes_count - theirs["rewritten_bytes_count"]) < 0.1 * theirs["rewritten_bytes_count"]
+    check(shared, before)
+
+    manifests = rewrite_manifests(shared.sink())
+    theirs = call(shared, "rewrite_manifests", ", use_caching => false")
+
+    assert manifests.rewritten_manifests_count == theirs["rewritten_manifests_count"]
+    assert manifests.added_manifests_count == theirs["added_manifests_count"]
+    assert len(manifests_of(shared.sink().table())) == 2
+    check(shared, before)
 
 
-@pytest.mark.parametrize("statement", few(1, BESIDE))
-def test_deletes_of_the_runtime_meanwhile_are_moved(shared: SharedCatalog, statement: str) -> None:
-    """Its deleted rows would come back, as they do with compactions that pass them over, or all work be done again."""
-    sink = make(shared)
-    before = read(shared)
-    sql, stays = BESIDE[statement]
+def test_runtime_goes_on_after_rewrites(shared: SharedCatalog) -> None:
+    """The runtime would refuse to compact or delete, or bring rows back, after a rewrite of ours."""
+    make(shared, NAME)
+    rewrite_position_deletes(shared.sink())
+    rewrite_manifests(shared.sink())
 
-    with meanwhile(FaultPoint.COMMIT_BEGUN, lambda: shared.jvm.run(sql)) as done:
-        result = rewrite(sink, min_input_files="2")
-
-    assert done
-    assert result.rewritten_data_files_count == 12
-    assert read(shared) == [found for found in before if stays(found[0])]
-    assert sorted(found["id"] for found in rows_of(sink.table())) == [found[0] for found in read(shared)]
-
-
-def test_compactions_of_both_side_by_side_keep_the_rows(shared: SharedCatalog) -> None:
-    """Each would replace what the other has replaced."""
-    sink = make(shared)
-    before = read(shared)
-
-    with meanwhile(
-        FaultPoint.COMMIT_BEGUN, lambda: shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
-    ) as done:
-        rewrite(sink, min_input_files="2")
-
-    assert done
-    assert read(shared) == before
-    shared.call("rewrite_position_delete_files", "options => map('rewrite-all', 'true')")
+    shared.jvm.run(f"DELETE FROM {NAME} WHERE id = 219")  # noqa: S608
+    before = rows(shared)
+    rewrite_position_deletes(shared.sink(), rewrite_all="true")
+    check(shared, before)
     shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
-    rewrite(sink, rewrite_all="true")
-    assert read(shared) == before
+    dangling = rewrite_position_deletes(shared.sink())
+    check(shared, before)
+    shared.call("rewrite_manifests")
+
+    assert dangling.added_delete_files_count == 0
+    check(shared, before)

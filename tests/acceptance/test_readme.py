@@ -58,7 +58,7 @@ RUN_ELSEWHERE = [
     *(DOCS / "catalogs").glob("*.md"),
     *(DOCS / f"{page}.md" for page in ("storage", "clusters", "verify", "metrics/watch")),
 ]
-RUN_ELSEWHERE += [DOCS / "connect.md"]
+RUN_ELSEWHERE += [DOCS / "connect.md", DOCS / "maintenance" / "manifests-and-deletes.md"]
 # Pages whose examples need Python workers that find pandas.
 WITH_PANDAS = [DOCS / "source-transactions.md"]
 MOST_LINES = 150

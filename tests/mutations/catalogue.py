@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from mutations.bad_row_mutations import BAD_ROWS
+from mutations.data_rewrite_mutations import DATA_REWRITES
 from mutations.landing_mutations import LANDING
+from mutations.maintenance_rewrites_mutations import MAINTENANCE_REWRITES
 from mutations.many_tables_mutations import MANY_TABLES
 from mutations.resolving_mutations import RESOLVING
-from mutations.rewrite_mutations import REWRITES
 from mutations.routing_mutations import ROUTING
 from mutations.transaction_mutations import TRANSACTIONS
 from mutations.watching_mutations import WATCHING
 from mutations.writing_mutations import WRITING
 
-MUTATIONS = (*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS, *REWRITES)
+MUTATIONS = (
+    *(*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS),
+    *(*DATA_REWRITES, *MAINTENANCE_REWRITES),
+)

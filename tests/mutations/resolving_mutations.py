@@ -230,7 +230,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="marks that take the place of deletes by keys are not seen by compactions of other engines",
         file="snapshots/snapshot.py",
-        before="return Operation.OVERWRITE if adds_deletes else Operation.REPLACE",
+        before="return Operation.OVERWRITE if hides_anew else Operation.REPLACE",
         after="return Operation.REPLACE",
         tests=(
             "unit/snapshots/test_snapshot.py::test_deletes_that_take_the_place_of_others_are_seen_by_compactions",

@@ -182,7 +182,7 @@ def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
     return sum(map(count_converted, results))
 
 
-def rewrite(spark: SparkSession, options: Mapping[str, str]) -> int:
+def rewrite_data(spark: SparkSession, options: Mapping[str, str]) -> int:
     """Rewrite data files in every way."""
     results = (
         iceberg_ds.rewrite_data_files("db.t"),
@@ -210,6 +210,41 @@ def count_converted(result: iceberg_ds.ConvertResult) -> int:
     rows: int = result.rows
     read_bytes: int = result.read_bytes
     return (0 if snapshot_id is None else rows + files + read_bytes + int(seconds)) + len(text)
+
+
+def rewrite(spark: SparkSession, options: Mapping[str, str]) -> int:
+    """Let manifests and position delete files become few."""
+    manifests: list[iceberg_ds.RewriteManifestsResult] = [
+        iceberg_ds.rewrite_manifests("db.t"),
+        iceberg_ds.rewrite_manifests(table="db.t", options=None, branch=None, spec_id=None, sort_by=None),
+        iceberg_ds.rewrite_manifests("db.t", options=options, branch="audit", spec_id=0, sort_by=["day"]),
+    ]
+    deletes: list[iceberg_ds.RewritePositionDeleteFilesResult] = [
+        iceberg_ds.rewrite_position_delete_files("db.t"),
+        iceberg_ds.rewrite_position_delete_files("db.t", spark),
+        iceberg_ds.rewrite_position_delete_files(table="db.t", spark=None, options=None, branch=None, where=None),
+        iceberg_ds.rewrite_position_delete_files("db.t", spark, options=options, branch="audit", where="day > 1"),
+    ]
+    return sum(map(count_manifests, manifests)) + sum(map(count_deletes, deletes))
+
+
+def count_manifests(result: iceberg_ds.RewriteManifestsResult) -> int:
+    """Return every attribute of a rewrite of manifests, as a sum where it is a number."""
+    text: str = f"{result}: {result.table}, {result.branch}, {result.to_json()}"
+    snapshot_id: int | None = result.snapshot_id
+    seconds: float = result.seconds
+    count: int = result.rewritten_manifests_count + result.added_manifests_count
+    return count + len(text) + int(seconds) + (snapshot_id or 0)
+
+
+def count_deletes(result: iceberg_ds.RewritePositionDeleteFilesResult) -> int:
+    """Return every attribute of a rewrite of position deletes, as a sum where it is a number."""
+    text: str = f"{result}: {result.table}, {result.branch}, {result.to_json()}"
+    snapshot_id: int | None = result.snapshot_id
+    seconds: float = result.seconds
+    files: int = result.rewritten_delete_files_count + result.added_delete_files_count
+    size: int = result.rewritten_bytes_count + result.added_bytes_count
+    return files + size + len(text) + int(seconds) + (snapshot_id or 0)
 
 
 def publish_audited(options: Mapping[str, str]) -> list[int]:

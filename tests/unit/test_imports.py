@@ -71,6 +71,7 @@ RUN_IN_TASKS = {
     "inspect.machine_checks",
     "maintenance.rewrite_tasks",
     "maintenance.rewrite_work",
+    "maintenance.position_delete_tasks",
     "spark.write_job",
 }
 ABOVE_TASKS = {"catalog", "commit", "planning"}

@@ -78,7 +78,7 @@ def rows_of(table: Table, branch: str = "main") -> list[Row]:
 def visible_rows(table: Table, branch: str = "main") -> Iterator[tuple[str, int, Row]]:
     """Yield the rows of a branch, each with the path of its data file and its position there."""
     files = listed(table, branch)
-    hidden = _hidden_positions(files[DataFileContent.POSITION_DELETES])
+    hidden = hidden_positions_of(files[DataFileContent.POSITION_DELETES])
     fields = table.schema().fields
     for data_file in files[DataFileContent.DATA]:
         columns, count = data_file.by_field(), data_file.entry.data_file.record_count
@@ -95,7 +95,7 @@ def visible_rows(table: Table, branch: str = "main") -> Iterator[tuple[str, int,
 _Hidden = dict[str, list[tuple[int, tuple[int, str], int]]]
 
 
-def _hidden_positions(deletes: list[Listed]) -> _Hidden:
+def hidden_positions_of(deletes: list[Listed]) -> _Hidden:
     """Return what position deletes say of each file: the position, and of what place and number the delete is."""
     found: _Hidden = defaultdict(list)
     for delete_file in deletes:

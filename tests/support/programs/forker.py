@@ -22,6 +22,7 @@ _PROGRAMS = (
     "support.programs.epoch_committer",
     "support.programs.feed_writer",
     "support.programs.quarantiner",
+    "support.programs.rewriter",
     "support.programs.upserter",
 )
 

@@ -14,8 +14,8 @@ from pyiceberg.transforms import IdentityTransform
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
 from support.keys.conversions import meanwhile
+from support.tables.data_rewrites import data_paths, delete_paths, rewrite
 from support.tables.delete_files import delete_equal, delete_ids, delete_positions, entries, with_ids
-from support.tables.rewrites import data_paths, delete_paths, rewrite
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds

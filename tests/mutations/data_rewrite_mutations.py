@@ -5,11 +5,11 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _REWRITE = "unit/maintenance/test_rewrite_data_files.py::"
-_ANY = "properties/test_rewrites.py::test_rewrites_change_no_row"
+_ANY = "properties/test_data_rewrites.py::test_rewrites_change_no_row"
 _MEANWHILE = _REWRITE + "test_what_others_land_meanwhile_stays"
 _MOVED = _REWRITE + "test_delete_that_lands_meanwhile_costs_no_work"
 
-REWRITES = (
+DATA_REWRITES = (
     Mutation(
         name="position deletes that land beside a rewrite are forgotten",
         file="maintenance/rebase.py",

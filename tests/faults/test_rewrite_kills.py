@@ -1,0 +1,60 @@
+"""SIGKILL at every named step of a rewrite: the rows stay, another rewrite ends it, and writers go on."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+from support.checks.invariants import check_sound, unreferenced_files
+from support.checks.reader import rows_of
+from support.exhaustive import one_of_each
+from support.programs.rewriter import Rewrite, die_in_rewrite
+from support.tables.delete_files import delete_positions, entries
+from support.tables.regions import in_region, partitioned, run
+from support.tables.rewrites import entries_of, hidden_rows, options_of, rewrite_manifests, rewrite_position_deletes
+from support.tables.sink import NAME, Sink
+
+import iceberg_ds
+from iceberg_ds.fault_points import FaultPoint
+
+STEPS = [
+    FaultPoint.PLANNED,
+    FaultPoint.FILE_CLOSED,
+    FaultPoint.COMMIT_BEGUN,
+    FaultPoint.TABLE_LOADED,
+    FaultPoint.MANIFESTS_WRITTEN,
+    FaultPoint.REQUEST_ANSWERED,
+    FaultPoint.LANDED,
+]
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+CELLS = [(step, what) for step in STEPS for what in get_args(Rewrite)]
+
+
+@pytest.mark.parametrize("cell", one_of_each(CELLS, lambda cell: cell[0]), ids=lambda cell: f"{cell[0].name}-{cell[1]}")
+def test_rewrite_that_is_killed_changes_no_row(sink: Sink, cell: tuple[FaultPoint, Rewrite]) -> None:
+    """Deleted rows would come back, or rows be lost, and nobody could tell what was left behind."""
+    (step, what), writer = cell, partitioned(sink)
+    for first in (0, 10, 20):
+        run(writer, "append", [*in_region("EU", first, first + 1), *in_region("US", first + 5, first + 6)])
+    for entry in entries(sink)[:3]:
+        delete_positions(sink, entry.data_file.file_path, [0])
+        delete_positions(sink, entry.data_file.file_path, [1])
+    rows, hidden = rows_of(sink.table()), hidden_rows(sink.table())
+    data = [entry for entry in entries_of(sink.table()) if "deletes" not in entry[1].rpartition("/")[2]]
+
+    die_in_rewrite(NAME, options_of(sink), what, step)
+
+    assert rows_of(sink.table()) == rows
+    check_sound(sink.table())
+    if what == "manifests":
+        again = rewrite_manifests(sink).snapshot_id
+    else:
+        again = rewrite_position_deletes(sink, min_input_files=2).snapshot_id
+    assert (again is None) == (step in LANDED_BY_THEN)
+    assert hidden_rows(sink.table()) == hidden
+    assert [entry for entry in entries_of(sink.table()) if entry[1] in {of[1] for of in data}] == data
+    run(writer, "append", in_region("EU", 99))
+    assert len(rows_of(sink.table())) == len(rows) + 1
+    result = iceberg_ds.verify(NAME, options=options_of(sink), older_than="0s", delete_orphans=True, force=True)
+    assert result.ok, str(result)
+    assert unreferenced_files(sink.table()) == set()
