@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.progress import QueryProgress, progress
     from iceberg_ds.inspect.verify import verify
     from iceberg_ds.maintenance.expire_snapshots import ExpireResult, expire_snapshots
+    from iceberg_ds.maintenance.maintain import MaintenanceResult, StepTaken, maintain, maintaining
+    from iceberg_ds.maintenance.policy import MaintenancePolicy
     from iceberg_ds.maintenance.resting import KeptSnapshot
     from iceberg_ds.maintenance.rewrite_data_files import RewriteResult, rewrite_data_files
     from iceberg_ds.maintenance.rewrite_manifests import RewriteManifestsResult, rewrite_manifests
@@ -78,6 +80,8 @@ _LATER = {
     "ExpireResult": "iceberg_ds.maintenance.expire_snapshots",
     "Forecast": "iceberg_ds.inspect.forecast",
     "KeptSnapshot": "iceberg_ds.maintenance.resting",
+    "MaintenancePolicy": "iceberg_ds.maintenance.policy",
+    "MaintenanceResult": "iceberg_ds.maintenance.maintain",
     "Metrics": "iceberg_ds.metrics.metrics",
     "MetricsCollector": "iceberg_ds.metrics.prometheus",
     "MetricsServer": "iceberg_ds.metrics.prometheus",
@@ -90,6 +94,7 @@ _LATER = {
     "RewriteResult": "iceberg_ds.maintenance.rewrite_data_files",
     "RewriteManifestsResult": "iceberg_ds.maintenance.rewrite_manifests",
     "RewritePositionDeleteFilesResult": "iceberg_ds.maintenance.rewrite_position_deletes",
+    "StepTaken": "iceberg_ds.maintenance.maintain",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
     "TableResult": "iceberg_ds.multi_table.transaction",
@@ -106,6 +111,8 @@ _LATER = {
     "fast_forward": "iceberg_ds.commit.fast_forward",
     "follow_reports": "iceberg_ds.metrics.follow",
     "last_complete": "iceberg_ds.multi_table.cut",
+    "maintain": "iceberg_ds.maintenance.maintain",
+    "maintaining": "iceberg_ds.maintenance.maintain",
     "metrics_collector": "iceberg_ds.metrics.prometheus",
     "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
@@ -152,6 +159,8 @@ __all__ = [
     "IcebergSink",
     "IcebergSinkError",
     "KeptSnapshot",
+    "MaintenancePolicy",
+    "MaintenanceResult",
     "Metrics",
     "MetricsCollector",
     "MetricsServer",
@@ -168,6 +177,7 @@ __all__ = [
     "RewriteResult",
     "RowCountError",
     "SchemaMismatchError",
+    "StepTaken",
     "TableHealth",
     "TableMetrics",
     "TableNotFoundError",
@@ -187,6 +197,8 @@ __all__ = [
     "fast_forward",
     "follow_reports",
     "last_complete",
+    "maintain",
+    "maintaining",
     "metrics_collector",
     "progress",
     "publish",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.deletes.convert import convert_deletes
-from iceberg_ds.errors import IcebergSinkError, OptionError
+from iceberg_ds.errors import IcebergSinkError, OptionError, TableNotFoundError
 from iceberg_ds.inspect.health import TableHealth, table_health
 from iceberg_ds.maintenance.expire_snapshots import expire_snapshots
 from iceberg_ds.maintenance.lease import leased
@@ -54,12 +54,14 @@ class StepTaken:
         reason: Why it was due.
         result: What it did, as its function returned it; None if it was not taken, or failed.
         problem: Why it failed, or why it was not taken; None if it was taken.
+        has_failed: Whether it failed; a step that is left to the next run has not.
     """
 
     step: str
     reason: str
     result: Any = None
     problem: str | None = None
+    has_failed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ class MaintenanceResult:
     @property
     def ok(self) -> bool:
         """Whether no step has failed."""
-        return self.dry_run or all(taken.problem is None for taken in self.steps)
+        return not any(taken.has_failed for taken in self.steps)
 
     def to_json(self) -> str:
         """Return the attributes as a JSON object, with those of the steps' results."""
@@ -203,7 +205,7 @@ class _Keeper:
             result = self._work(due.step, health)
         except IcebergSinkError as failure:
             logger.warning("Step %s of the maintenance of %s failed: %s", due.step.value, self._table, failure)
-            return StepTaken(step=due.step.value, reason=due.reason, problem=str(failure))
+            return StepTaken(step=due.step.value, reason=due.reason, problem=str(failure), has_failed=True)
         return StepTaken(step=due.step.value, reason=due.reason, result=result)
 
     def _work(self, step: Step, health: TableHealth) -> _StepResult:
@@ -286,6 +288,8 @@ def maintaining(
                     return
                 try:
                     maintain(table, spark, options=options, policy=policy)
+                except TableNotFoundError:  # the first epoch makes it
+                    logger.debug("Table %s is not there yet", table)
                 except Exception as failure:  # of any library: the streams go on
                     logger.warning("Table %s is not maintained this time: %s", table, failure)
             ended.wait(every_s)

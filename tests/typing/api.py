@@ -182,6 +182,38 @@ def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
     return sum(map(count_converted, results))
 
 
+def maintain(spark: SparkSession, options: Mapping[str, str]) -> int:
+    """Look after tables in every way."""
+    policy = iceberg_ds.MaintenancePolicy(
+        max_small_files=1,
+        max_equality_delete_files=None,
+        max_position_delete_files=3,
+        max_manifests=4,
+        max_snapshots=5,
+        min_snapshot_age_s=0.5,
+        max_bytes=6,
+        max_seconds=7.5,
+    )
+    results: list[iceberg_ds.MaintenanceResult] = [
+        iceberg_ds.maintain("db.t"),
+        iceberg_ds.maintain("db.t", spark, policy=policy, dry_run=True),
+        iceberg_ds.maintain(table="db.t", spark=None, options=options, branch=None, policy=None, dry_run=False),
+    ]
+    with iceberg_ds.maintaining(spark, {"db.t": policy, "db.u": None}, options=options, every_s=1.0, pool="slow"):
+        pass
+    steps: list[iceberg_ds.StepTaken] = [taken for result in results for taken in result.steps]
+    texts = [f"{taken.step} {taken.reason} {taken.problem} {taken.has_failed} {taken.result}" for taken in steps]
+    return sum(map(count_maintained, results)) + len(texts)
+
+
+def count_maintained(result: iceberg_ds.MaintenanceResult) -> int:
+    """Return every attribute of a maintenance, as a sum where it is a number."""
+    looks: list[iceberg_ds.TableHealth | None] = [result.before, result.after]
+    flags: list[bool] = [result.ok, result.dry_run]
+    text: str = f"{result} {result.table} {result.held_by} {result.to_json()}"
+    return len(looks) + len(flags) + len(text) + int(result.seconds)
+
+
 def rewrite_data(spark: SparkSession, options: Mapping[str, str]) -> int:
     """Rewrite data files in every way."""
     results = (
