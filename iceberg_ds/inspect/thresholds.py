@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 
 from iceberg_ds.inspect.health import TableHealth, printable
 from iceberg_ds.secrets import mask_properties
@@ -85,13 +84,9 @@ def exceeded(
 
 
 def _findings(health: TableHealth, thresholds: Thresholds, options: Mapping[str, str]) -> Iterator[Finding]:
-    table = _sql_text(health.table)
-    a_day_ago = datetime.fromtimestamp(health.at_ms / 1000, timezone.utc) - timedelta(days=1)
-    expire = (
-        f"Expire old snapshots: CALL system.expire_snapshots(table => {table}, older_than => TIMESTAMP "
-        f"'{a_day_ago:%Y-%m-%d %H:%M:%S}+00:00') in Spark with Iceberg's runtime, or "
-        "table.maintenance.expire_snapshots() of PyIceberg."
-    )
+    branch = () if health.branch == "main" else ("--branch", health.branch)
+    expire = f"Expire old snapshots: `{_command('expire-snapshots', health, options, '--older-than', '1d')}`."
+    compact = _command("rewrite-data-files", health, options, *branch)
     metadata_mb = None if health.metadata_bytes is None else health.metadata_bytes / 1e6
     manifests = health.data_manifests + health.delete_manifests
     counted = health.delete_files is not None and health.delete_files >= FEW_DELETE_FILES
@@ -113,8 +108,8 @@ def _findings(health: TableHealth, thresholds: Thresholds, options: Mapping[str,
             thresholds.max_manifests,
             "{:,} manifests, more than {:,}",
             (
-                f"Rewrite them: CALL system.rewrite_manifests({table}) in Spark with Iceberg's runtime, or "
-                "set the table's property commit.manifest-merge.enabled to true."
+                f"Rewrite them: `{_command('rewrite-manifests', health, options, *branch)}`, or set the table's "
+                "property commit.manifest-merge.enabled to true."
             ),
         ),
         (
@@ -123,8 +118,8 @@ def _findings(health: TableHealth, thresholds: Thresholds, options: Mapping[str,
             thresholds.max_small_files,
             f"{least}{{:,}} data files below {health.small_below_bytes:,} bytes, more than {{:,}}",
             (
-                f"Compact them: CALL system.rewrite_data_files(table => {table}) in Spark with Iceberg's "
-                "runtime; and let streams commit less often, with a longer trigger."
+                f"Compact them: `{compact}`, or let iceberg-ds maintain do it; and let streams commit less often, with "
+                "a longer trigger."
             ),
         ),
         (
@@ -186,13 +181,17 @@ def _command(name: str, health: TableHealth, options: Mapping[str, str], *more: 
 
 
 def _after_deletes(health: TableHealth, options: Mapping[str, str]) -> str:
-    compact = (
-        f"CALL system.rewrite_data_files(table => {_sql_text(health.table)}, options => map("
-        "'delete-file-threshold', '1')) in Spark with Iceberg's runtime"
-    )
-    if health.equality_delete_files == 0 or health.format_version > 2:  # noqa: PLR2004  # where it cannot convert
-        return f"Apply them: {compact}."
+    if health.format_version > 2:  # noqa: PLR2004  # which is not rewritten here
+        statement = (
+            f"CALL system.rewrite_data_files(table => {_sql_text(health.table)}, options => map("
+            "'delete-file-threshold', '1')) in Spark with Iceberg's runtime"
+        )
+        return f"Apply them: {statement}."
     branch = () if health.branch == "main" else ("--branch", health.branch)
+    more = (*branch, "--option", "delete-file-threshold=1")
+    compact = f"`{_command('rewrite-data-files', health, options, *more)}`"
+    if health.equality_delete_files == 0:
+        return f"Apply them: {compact}."
     convert = _command("convert-deletes", health, options, *branch)
     return f"Convert them: `{convert}`; then apply them: {compact}."
 

@@ -158,7 +158,7 @@ FOREIGN_OPTIONS: tuple[ForeignOption, ...] = (
         writer=_DELTA,
         accepts=("true",),
         meaning="nothing: rows that are written are a change",
-        instead="rows that are written are a change; CALL rewrite_data_files of Iceberg's runtime compacts files",
+        instead="rows that are written are a change; iceberg_ds.rewrite_data_files compacts files",
     ),
     ForeignOption(
         name="writePartitionColumns",

@@ -31,9 +31,8 @@ MANY_SNAPSHOTS = 1000
 MANY_MANIFESTS = 1000
 
 NEXT_STEP = (
-    "Expire old snapshots and rewrite the manifests from time to time, for example with Spark's procedures "
-    "expire_snapshots and rewrite_manifests; properties history.expire.max-snapshot-age-ms and "
-    "history.expire.min-snapshots-to-keep say how much of it stays."
+    "Expire old snapshots and rewrite the manifests from time to time, for example with iceberg-ds maintain, or with "
+    "iceberg-ds expire-snapshots and rewrite-manifests."
 )
 _told: set[str] = set()
 

@@ -37,11 +37,11 @@ EDGES = Thresholds(
     max_lag_s=600.0,
 )
 NEXT_STEPS = {
-    "max_snapshots": "expire_snapshots(table => 'db.t', older_than => TIMESTAMP '2023-11-13 22:13:20+00:00')",
-    "max_metadata_mb": "maintenance.expire_snapshots() of PyIceberg",
-    "max_manifests": "CALL system.rewrite_manifests('db.t')",
-    "max_small_files": "CALL system.rewrite_data_files(table => 'db.t')",
-    "max_deletes_per_file": "`iceberg-ds convert-deletes db.t`; then apply them: CALL system.rewrite_data_files(",
+    "max_snapshots": "`iceberg-ds expire-snapshots db.t --older-than 1d`",
+    "max_metadata_mb": "`iceberg-ds expire-snapshots db.t --older-than 1d`",
+    "max_manifests": "`iceberg-ds rewrite-manifests db.t`",
+    "max_small_files": "`iceberg-ds rewrite-data-files db.t`",
+    "max_deletes_per_file": "`iceberg-ds convert-deletes db.t`; then apply them: `iceberg-ds rewrite-data-files db.t",
     "max_age_s": "its writer still runs",
     "max_lag_s": "the source has newer rows",
 }
@@ -102,7 +102,7 @@ def test_few_delete_files_are_no_finding_in_a_small_table(delete_files: int, cou
     ("changed", "said"),
     [
         ({"branch": "audit"}, "`iceberg-ds convert-deletes db.t --branch audit`"),
-        ({"equality_delete_files": 0}, "Apply them: CALL system.rewrite_data_files"),
+        ({"equality_delete_files": 0}, "Apply them: `iceberg-ds rewrite-data-files"),
         ({"format_version": 3}, "Apply them: CALL"),
         ({"equality_delete_files": None}, "`iceberg-ds convert-deletes db.t`"),
     ],
@@ -167,9 +167,11 @@ def test_statements_of_next_steps_have_their_names_quoted_for_sql() -> None:
     """A user who copies one would run what somebody wrote into a name."""
     health = replace(HEALTH, table="db.it's\\")
 
-    (finding,) = exceeded(health, replace(EDGES, max_small_files=1))
+    health = replace(health, format_version=3)
 
-    assert "rewrite_data_files(table => 'db.it\\'s\\\\')" in finding.next_step
+    (finding,) = exceeded(health, replace(EDGES, max_deletes_per_file=0.1))
+
+    assert "rewrite_data_files(table => 'db.it\\'s\\\\'," in finding.next_step
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ def test_exceeded_threshold_ends_with_one_and_the_next_step(sink: Sink) -> None:
 
     assert result.exit_code == 1, result.output
     assert (
-        "db.t: 2 snapshots, more than 1\n  next: Expire old snapshots: CALL system.expire_snapshots(" in result.output
+        "db.t: 2 snapshots, more than 1\n  next: Expire old snapshots: `iceberg-ds expire-snapshots db.t"
+        in result.output
     )
     assert run(sink, "--max-snapshots", "2").exit_code == 0
 

@@ -52,7 +52,7 @@ def test_commit_warns_once_with_figures_and_next_step(
     (warning,) = warnings(caplog)
     assert "Commits to db.t" in warning
     assert "3 snapshots, 3 manifests in the branch; the table was loaded in" in warning
-    assert "expire_snapshots" in warning
+    assert "expire-snapshots" in warning
 
 
 def verified(sink: Sink) -> Check:
@@ -86,4 +86,4 @@ def test_check_and_verify_tell_the_figures_and_warn_if_they_are_large(
     assert "3 snapshots in a metadata file of 0.0 MB, 3 manifests in the branch" in short.detail
     assert short.next_step == ""
     assert "slowed down" in long.detail
-    assert "expire_snapshots" in long.next_step
+    assert "expire-snapshots" in long.next_step
