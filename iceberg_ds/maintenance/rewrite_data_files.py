@@ -370,8 +370,8 @@ class Rewrite:
             most = settings.partial_progress_max_commits if limit is None else limit
             if not settings.partial_progress_enabled or self._failed_commits > most:
                 raise
-            self._count_failed(groups)
-            logger.warning("%d data files of %s are left for another call: %s", len(groups), self._name, failure)
+            self._count_failed([found.group for found in done])
+            logger.warning("%d groups of files of %s are left for another call: %s", len(done), self._name, failure)
             return []
 
     def _rewritten(
