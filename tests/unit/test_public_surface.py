@@ -24,7 +24,16 @@ FUNCTIONS = {name: thing for name, thing in PUBLIC.items() if inspect.isfunction
 RESULTS = {name: thing for name, thing in PUBLIC.items() if dataclasses.is_dataclass(thing)}
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
 OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]", "Cut | None"}
-ABOUT_A_TABLE = ("check", "convert_deletes", "fast_forward", "publish", "table_health", "upsert_into", "verify")
+ABOUT_A_TABLE = (
+    "check",
+    "convert_deletes",
+    "expire_snapshots",
+    "fast_forward",
+    "publish",
+    "table_health",
+    "upsert_into",
+    "verify",
+)
 
 
 def members(result: Any) -> dict[str, Any]:
