@@ -34,6 +34,7 @@ GUIDES = [
         "bad-rows",
         "atomic",
         "transactions",
+        "maintenance/expire-snapshots",
         "metrics/index",
         "metrics/prometheus",
         "maintenance/rewrite-data-files",

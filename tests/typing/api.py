@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -277,6 +278,39 @@ def count_deletes(result: iceberg_ds.RewritePositionDeleteFilesResult) -> int:
     files: int = result.rewritten_delete_files_count + result.added_delete_files_count
     size: int = result.rewritten_bytes_count + result.added_bytes_count
     return files + size + len(text) + int(seconds) + (snapshot_id or 0)
+
+
+def expire(options: Mapping[str, str], yesterday: datetime) -> int:
+    """Remove old snapshots."""
+    results: list[iceberg_ds.ExpireResult] = [
+        iceberg_ds.expire_snapshots("db.t"),
+        iceberg_ds.expire_snapshots("db.t", "7d", 10, [1, 2]),
+        iceberg_ds.expire_snapshots("db.t", yesterday, options=options, clean_expired_metadata=True),
+        iceberg_ds.expire_snapshots(table="db.t", older_than=0, retain_last=None, snapshot_ids=None, dry_run=True),
+    ]
+    return sum(map(count_expired, results))
+
+
+def count_expired(result: iceberg_ds.ExpireResult) -> int:
+    """Return every attribute of an expiry, as a sum where it is a number."""
+    kept: tuple[iceberg_ds.KeptSnapshot, ...] = result.kept
+    reasons: list[str] = [one.reason for one in kept]
+    ids: list[int] = [*result.snapshot_ids, *result.schema_ids, *result.spec_ids, *(one.snapshot_id for one in kept)]
+    files: int = (
+        result.deleted_data_files_count
+        + result.deleted_position_delete_files_count
+        + result.deleted_equality_delete_files_count
+        + result.deleted_manifest_files_count
+        + result.deleted_manifest_lists_count
+        + result.deleted_statistics_files_count
+        + result.left_files
+    )
+    refs: tuple[str, ...] = result.refs
+    why: str | None = result.why_left
+    is_dry: bool = result.dry_run
+    seconds: float = result.seconds
+    text: str = f"{result}: {result.table}, {result.to_json()}, {why}"
+    return len(ids) + files + len(refs) + len(reasons) + int(seconds) + is_dry + len(text)
 
 
 def publish_audited(options: Mapping[str, str]) -> list[int]:
