@@ -23,7 +23,7 @@ PUBLIC: dict[str, Any] = {name: getattr(iceberg_ds, name) for name in iceberg_ds
 FUNCTIONS = {name: thing for name, thing in PUBLIC.items() if inspect.isfunction(thing)}
 RESULTS = {name: thing for name, thing in PUBLIC.items() if dataclasses.is_dataclass(thing)}
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
-OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]", "Cut | None"}
+OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]", "Cut | None", "Iterator[None]"}
 ABOUT_A_TABLE = (
     *("check", "convert_deletes", "expire_snapshots", "fast_forward", "maintain", "publish", "rewrite_data_files"),
     *("rewrite_manifests", "rewrite_position_delete_files", "table_health", "upsert_into", "verify"),
@@ -87,7 +87,7 @@ def test_arguments_of_one_name_are_the_same_everywhere(name: str) -> None:
     """A user who knows one function would call another one wrongly."""
     parameters = inspect.signature(FUNCTIONS[name]).parameters
     optional = {argument: parameters[argument] for argument in ("spark", "options") if argument in parameters}
-    if name in ("register", "requeue"):  # its only argument; it makes a DataFrame
+    if name in ("maintaining", "register", "requeue"):  # beside its streams; its only argument; it makes a DataFrame
         del optional["spark"]
     by_name = [argument for argument, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
 
