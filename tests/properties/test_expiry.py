@@ -250,11 +250,14 @@ class ExpiredTable(RuleBasedStateMachine):
         with suppress(Killed, IcebergSinkError), at(*moment, act):
             result = Expiry(self.failing.catalog, self.sink.options.table, wish).run(dry_run=False)
         self.faulty.forget()
+        self.faulty.begin()
         self.faulty._stale.clear()
+        self.faulty._before_commit.clear()
+        self.faulty._after_commit.clear()
         after = self.sink.table()
         gone = set(files) - {one.snapshot_id for one in after.metadata.snapshots}
         if result is None:
-            self.is_littered |= bool(gone)
+            self.is_littered |= bool(gone) or fault is not None
             return
         assert set(result.snapshot_ids) >= gone
         came = set(result.snapshot_ids) - gone  # committed meanwhile, beside all branches
@@ -263,7 +266,8 @@ class ExpiredTable(RuleBasedStateMachine):
         freed = set().union(*(files[one] for one in gone)) - set().union(*kept)
         there = {path for path in freed if path.exists()}
         assert (result.left_files > 0) == bool(there)
-        self.is_littered |= bool(there)
+        # What an attempt left that was refused for a commit beside all branches is litter, too.
+        self.is_littered |= bool(there) or fault is not None
         deleted = sum(number for name, number in vars_of(result).items() if name.startswith("deleted_"))
         assert deleted + len(there) == len(freed) or came
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from support.tables.changes_by_others import (
     set_tag,
 )
 from support.tables.expiry import expired, expired_by, soon_ms
+from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
@@ -553,6 +555,33 @@ def test_old_answer_after_the_request_is_seen_through(
 
     assert result.deleted_data_files_count == 2
     check_clean(replaced.table())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_answer_from_before_a_snapshot_is_no_sign_that_it_was_removed(
+    sink: Sink,
+    faulty_sink: Sink,
+    faulty_catalog: FaultyCatalog,
+    version: int,
+    is_refused: bool,  # noqa: FBT001
+) -> None:
+    """A snapshot that is not there yet looks removed: its files would go, and the table keep it."""
+    sink.create(ID_AND_NAME, format_version=str(version))
+    sink.append(1)
+    old = faulty_sink.catalog.load_table(faulty_sink.options.table)
+    sink.append(2)
+    sink.overwrite(rows(3))
+    sink.append(4)
+    if is_refused:
+        faulty_catalog.fail_next(99, connection_lost)
+    faulty_catalog.after_commit(1, lambda: faulty_catalog.serve_stale(old, times=2))
+
+    with suppress(CommitStateUnknownError):
+        expired_by(faulty_sink)
+
+    check_sound(sink.table())
+    assert len(ids(sink)) == (4 if is_refused else 1)
 
 
 def test_file_that_a_later_snapshot_refers_to_stays(replaced: Sink) -> None:
