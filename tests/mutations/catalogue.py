@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutations.bad_row_mutations import BAD_ROWS
 from mutations.landing_mutations import LANDING
+from mutations.maintenance_expiry_mutations import EXPIRY
 from mutations.many_tables_mutations import MANY_TABLES
 from mutations.resolving_mutations import RESOLVING
 from mutations.routing_mutations import ROUTING
@@ -11,4 +12,4 @@ from mutations.transaction_mutations import TRANSACTIONS
 from mutations.watching_mutations import WATCHING
 from mutations.writing_mutations import WRITING
 
-MUTATIONS = (*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS)
+MUTATIONS = (*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS, *EXPIRY)

@@ -104,6 +104,21 @@ def test_appended_files_stay_with_the_snapshots_that_go(sink: Sink) -> None:
     check_clean(sink.table())
 
 
+def test_file_that_a_merged_manifest_has_taken_over_stays(sink: Sink) -> None:
+    """The manifest that had it before goes, and the rows would go with it."""
+    sink.append(0)
+    change(sink, SetPropertiesUpdate(updates={"commit.manifest.min-count-to-merge": "2"}))
+    for number in range(1, 5):
+        sink.append(number)
+
+    result = expired(sink)
+
+    assert result.deleted_manifest_files_count > 0
+    assert result.deleted_data_files_count == 0
+    assert sink.ids() == [0, 1, 2, 3, 4]
+    check_sound(sink.table())
+
+
 def test_manifests_that_every_snapshot_lists_are_not_read(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """An expiry of an append-only table would read all of it."""
     for number in range(3):
