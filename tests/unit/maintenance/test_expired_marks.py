@@ -94,8 +94,9 @@ def test_marks_are_recorded_for_every_branch(sink: Sink) -> None:
     sink.append(4)
     sink.commit(sink.write(rows(5), plan=sink.plan(branch="forked")))
 
-    expired(sink)
+    result = expired(sink)
 
+    assert result.kept == ()
     assert append(sink, 1, 1, branch="forked").was_replayed
     again = sink.write(rows(3), plan=sink.plan(txn_app_id="b", txn_version=7))
     assert sink.commit(again).was_replayed
@@ -230,6 +231,8 @@ def test_staging_branch_that_waits_is_never_too_old(staged: Sink) -> None:
 
     result = expired(staged)
 
+    assert result.refs == ()
+    assert STAGING in staged.table().metadata.refs
     assert "staging branch 'main__unconverted' waits to be published to 'main'" in str(result)
     put(staged, 1, SECOND)
     assert values(staged) == applied([], FIRST, SECOND)
