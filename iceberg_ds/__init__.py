@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from iceberg_ds.maintenance.expire_snapshots import ExpireResult, expire_snapshots
     from iceberg_ds.maintenance.maintain import MaintenanceResult, StepTaken, maintain, maintaining
     from iceberg_ds.maintenance.policy import MaintenancePolicy
+    from iceberg_ds.maintenance.remove_orphan_files import OrphanFilesResult, remove_orphan_files
     from iceberg_ds.maintenance.resting import KeptSnapshot
     from iceberg_ds.maintenance.rewrite_data_files import RewriteResult, rewrite_data_files
     from iceberg_ds.maintenance.rewrite_manifests import RewriteManifestsResult, rewrite_manifests
@@ -88,6 +89,7 @@ _LATER = {
     "MetricsSnapshot": "iceberg_ds.metrics.metrics",
     "OpenTelemetryReporter": "iceberg_ds.metrics.opentelemetry",
     "Orphan": "iceberg_ds.inspect.orphans",
+    "OrphanFilesResult": "iceberg_ds.maintenance.remove_orphan_files",
     "QueryProgress": "iceberg_ds.inspect.progress",
     "ReportFollower": "iceberg_ds.metrics.follow",
     "RequeueResult": "iceberg_ds.multi_table.requeue",
@@ -117,6 +119,7 @@ _LATER = {
     "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
     "push_metrics": "iceberg_ds.metrics.prometheus",
+    "remove_orphan_files": "iceberg_ds.maintenance.remove_orphan_files",
     "requeue": "iceberg_ds.multi_table.requeue",
     "rewrite_data_files": "iceberg_ds.maintenance.rewrite_data_files",
     "rewrite_manifests": "iceberg_ds.maintenance.rewrite_manifests",
@@ -168,6 +171,7 @@ __all__ = [
     "OpenTelemetryReporter",
     "OptionError",
     "Orphan",
+    "OrphanFilesResult",
     "QueryProgress",
     "RefusedRowsError",
     "ReportFollower",
@@ -204,6 +208,7 @@ __all__ = [
     "publish",
     "push_metrics",
     "register",
+    "remove_orphan_files",
     "requeue",
     "rewrite_data_files",
     "rewrite_manifests",

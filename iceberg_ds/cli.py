@@ -316,6 +316,31 @@ def fast_forward(
     _fast_forward(table, branch, to, pairs, as_json=as_json)
 
 
+@main.command("remove-orphan-files")
+@click.argument("table")
+@_option
+@click.option("--older-than", metavar="AGE", default=DEFAULT_GRACE, show_default=True, help="Age of files: 36h, 3d.")
+@click.option("--dry-run", is_flag=True, help="Delete nothing, and say what would go.")
+@click.option("--force", is_flag=True, help="Delete files younger than 24 hours, too: only if nothing writes.")
+@_json
+def remove_orphan_files(
+    table: str,
+    pairs: Sequence[str],
+    as_json: bool,  # noqa: FBT001  # click's
+    **wishes: Any,  # noqa: ANN401  # the arguments of the function of that name
+) -> None:
+    """Delete the files of TABLE that nothing refers to, as writes that were killed leave them.
+
+    The exit code is 1 if some were left.
+    """
+    from iceberg_ds.maintenance.remove_orphan_files import remove_orphan_files as remove  # noqa: PLC0415  # as above
+
+    with _errors_shown():
+        result = remove(table, options=_options(pairs, table), **wishes)
+    click.echo(result.to_json() if as_json else str(result))
+    sys.exit(_FAILED if result.left_files_count and not result.dry_run else 0)
+
+
 @main.command()
 @click.argument("tables", nargs=-1, required=True, metavar="TABLE...")
 @_option

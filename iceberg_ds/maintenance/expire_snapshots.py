@@ -47,14 +47,15 @@ from iceberg_ds.inspect.neighbours import (
     what_others_have,
     why_partial,
 )
-from iceberg_ds.inspect.orphans import parse_grace_ms
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.listing import is_metadata_file
 from iceberg_ds.maintenance.expired_files import ExpiredFiles, Kind
 from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
+from iceberg_ds.maintenance.times import older_than_ms
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
+from iceberg_ds.snapshots.refs import last_sequence_number
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import AssertNoOtherRefs, CommitRequest
 
@@ -228,33 +229,11 @@ class Wish:
         now_ms = time.time_ns() // 1_000_000
         return cls(
             now_ms=now_ms,
-            older_than_ms=_older_than_ms(older_than, now_ms),
+            older_than_ms=None if older_than is None else older_than_ms("expire snapshots", older_than, now_ms),
             retain_last=_retained(retain_last),
             snapshot_ids=_ids(snapshot_ids),
             cleans_metadata=clean_expired_metadata,
         )
-
-
-def _older_than_ms(older_than: datetime | int | str | None, now_ms: int) -> int | None:
-    if older_than is None:
-        return None
-    if isinstance(older_than, datetime):
-        if older_than.tzinfo is None:
-            raise OptionError(f"Cannot expire snapshots: older_than is {older_than}, and no time zone says which time.")
-        return int(older_than.timestamp() * 1000)
-    if isinstance(older_than, int) and not isinstance(older_than, bool):
-        return older_than
-    if not isinstance(older_than, str):
-        raise OptionError(f"Cannot expire snapshots: older_than is {older_than!r}, expected a time or an age.")
-    if older_than.strip().lower() == "now":
-        return now_ms
-    try:
-        return now_ms - parse_grace_ms(older_than)
-    except OptionError:
-        raise OptionError(
-            f"Cannot expire snapshots: older_than is '{older_than}', expected an age with s, m, h or d such as 36h or "
-            "7d, or now."
-        ) from None
 
 
 def _retained(number: int | None) -> int | None:
@@ -288,10 +267,25 @@ class _Work:
         return not (expired.snapshot_ids or expired.refs or self.schema_ids or self.spec_ids)
 
     def gone(self, metadata: TableMetadata) -> list[Snapshot]:
-        """Return the snapshots that were to be removed and are not in a table."""
+        """Return the snapshots that were to be removed and that a table shows to be removed.
+
+        A table that does not have one yet, as a cache may show it, says nothing of it.
+        """
         present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-        ids = self.plan.expired.snapshot_ids - present
-        return [snapshot for snapshot in self.table.snapshots if snapshot.snapshot_id in ids]
+        return [
+            snapshot
+            for snapshot in self.table.snapshots
+            if snapshot.snapshot_id in self.plan.expired.snapshot_ids - present and self._had(metadata, snapshot)
+        ]
+
+    def _had(self, metadata: TableMetadata, snapshot: Snapshot) -> bool:
+        """Return whether a table has, or once had, this snapshot."""
+        if metadata.format_version > 1 and snapshot.sequence_number:
+            return last_sequence_number(metadata) >= snapshot.sequence_number
+        # Without numbers, only the log of metadata files tells that it is not from before the planned table.
+        last = [entry.metadata_file for entry in self.table.metadata_log[-1:]]
+        log = {entry.metadata_file for entry in metadata.metadata_log}
+        return metadata is self.plan.after or bool(log.intersection(last))
 
     def statistics(self, metadata: TableMetadata) -> list[str]:
         """Return the paths of the statistics files of these snapshots."""
@@ -300,8 +294,8 @@ class _Work:
         return [one.statistics_path for one in known if one.snapshot_id in gone]
 
     def is_gone_from(self, seen: TableMetadata, metadata: TableMetadata) -> bool:
-        """Return whether a table lacks all that was to be removed and that an earlier look did not see any more."""
-        return not {one.snapshot_id for one in self.gone(seen)} & {one.snapshot_id for one in metadata.snapshots}
+        """Return whether a table shows the removal of all that an earlier look showed to be removed."""
+        return {one.snapshot_id for one in self.gone(seen)} <= {one.snapshot_id for one in self.gone(metadata)}
 
     def request(self, *, knows_all_refs: bool) -> CommitRequest:
         """Return the request that removes it, unless a branch or tag has moved.
@@ -336,10 +330,16 @@ class _Work:
             updates.append(RemoveSchemasUpdate(schema_ids=list(self.schema_ids)))
         return CommitRequest(requirements=tuple(required), updates=tuple(updates))
 
+    def comes_after(self, metadata: TableMetadata) -> bool:
+        """Return whether a table is from before a snapshot that is to be removed."""
+        expired = (one for one in self.table.snapshots if one.snapshot_id in self.plan.expired.snapshot_ids)
+        present = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+        return any(not self._had(metadata, one) for one in expired if one.snapshot_id not in present)
+
     def is_done_in(self, metadata: TableMetadata) -> bool:
         """Return whether a table has nothing left of what was to be removed."""
         return not (
-            self.plan.expired.snapshot_ids & {snapshot.snapshot_id for snapshot in metadata.snapshots}
+            self.plan.expired.snapshot_ids - {snapshot.snapshot_id for snapshot in self.gone(metadata)}
             or self.plan.expired.refs & metadata.refs.keys()
             or set(self.schema_ids) & {schema.schema_id for schema in metadata.schemas}
             or set(self.spec_ids) & {spec.spec_id for spec in metadata.partition_specs}
@@ -478,7 +478,9 @@ class Expiry:
         except (OptionError, UnsupportedTableError, DataFileError) as problem:
             raise type(problem)(f"{self._refusal}, nothing was removed: {problem}.") from problem
         if work.is_empty:
-            return None
+            if not self._sent or not self._sent[-1].comes_after(metadata):
+                return None
+            work = self._sent[-1]  # the catalog answers from an older state: it refuses what is done
         self._sent.append(work)
         return work.request(knows_all_refs=self._catalog.places_tables)
 
@@ -498,7 +500,7 @@ class Expiry:
             self._check_same(table.metadata)
             if any(not work.is_gone_from(after.metadata, table.metadata) for work in self._sent):
                 raise CheckFailedError("the catalog answers from an older state", "Delete orphans later")
-            if [work.plan.expired for work in self._sent] != [planned.plan.expired]:
+            if {work.plan.expired for work in self._sent} != {planned.plan.expired}:
                 gone = {one.snapshot_id: one for work in self._sent for one in work.gone(after.metadata)}
                 statistics = {path for work in self._sent for path in work.statistics(after.metadata)}
                 files = ExpiredFiles(table.io, [*gone.values()], statistics, after.metadata)

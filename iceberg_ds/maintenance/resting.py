@@ -97,7 +97,7 @@ def plan_expiry(
     for branch in _branches(metadata, without=expired.refs):
         held |= _picked(BranchHistory(metadata, branch))
     while True:
-        gone = Expired(refs=expired.refs, snapshot_ids=expired.snapshot_ids - held.keys())
+        gone = Expired(refs=expired.refs, snapshot_ids=expired.snapshot_ids - frozenset(held))
         records = _records(metadata, gone)
         after = _without(metadata, gone, records)
         needed = {**_markers_needed(metadata, after), **_staging_needed(metadata, after)}

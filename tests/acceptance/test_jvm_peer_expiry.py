@@ -20,6 +20,8 @@ HISTORY = [
     "CREATE TABLE {} (id BIGINT, name STRING) USING iceberg PARTITIONED BY (name) TBLPROPERTIES " + PROPERTIES,
     "INSERT INTO {} VALUES (1, 'a'), (2, 'a'), (3, 'b')",
     "INSERT INTO {} VALUES (4, 'b'), (5, 'c')",
+    "DELETE FROM {} WHERE id = 2",
+    "INSERT OVERWRITE {} VALUES (1, 'a'), (2, 'a'), (3, 'b'), (5, 'c')",
     "DELETE FROM {} WHERE id = 1",
     "ALTER TABLE {} CREATE TAG first",
     "UPDATE {} SET id = 50 WHERE id = 5",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.bad_row_mutations import BAD_ROWS
 from mutations.data_rewrite_mutations import DATA_REWRITES
 from mutations.landing_mutations import LANDING
+from mutations.maintenance_expiry_mutations import EXPIRY
 from mutations.maintenance_rewrites_mutations import MAINTENANCE_REWRITES
 from mutations.many_tables_mutations import MANY_TABLES
 from mutations.resolving_mutations import RESOLVING
@@ -15,5 +16,5 @@ from mutations.writing_mutations import WRITING
 
 MUTATIONS = (
     *(*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS),
-    *(*DATA_REWRITES, *MAINTENANCE_REWRITES),
+    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY),
 )

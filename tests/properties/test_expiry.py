@@ -211,7 +211,7 @@ class ExpiredTable(RuleBasedStateMachine):
     @rule(
         age=places,
         retain_last=st.none() | st.integers(1, 3),
-        named=st.just([]) | st.lists(places, min_size=1, max_size=2),
+        named=st.sampled_from([[], [], [], [], [0], [1], [0, 2]]),
         death=st.none() | st.tuples(st.sampled_from(STEPS), st.integers(1, 3)),
         fault=st.none() | st.tuples(st.sampled_from([refusal, connection_lost, forbidden]), st.sampled_from(When)),
         stale=st.none() | st.sampled_from(["after the request", "before the deletion"]),
@@ -229,6 +229,8 @@ class ExpiredTable(RuleBasedStateMachine):
         meanwhile: int | None,
     ) -> None:
         """Expire snapshots, in a process that may be killed, with a catalog that may fail, beside another writer."""
+        for writer in itertools.islice(itertools.cycle(["one", "two"]), max(0, 4 - len(self.rows_behind_main()))):
+            self.add("main", writer)
         before = self.sink.table()
         files = {one.snapshot_id: files_of(before, one.snapshot_id) for one in before.metadata.snapshots}
         times = sorted(one.timestamp_ms for one in before.metadata.snapshots)
@@ -250,11 +252,14 @@ class ExpiredTable(RuleBasedStateMachine):
         with suppress(Killed, IcebergSinkError), at(*moment, act):
             result = Expiry(self.failing.catalog, self.sink.options.table, wish).run(dry_run=False)
         self.faulty.forget()
+        self.faulty.begin()
         self.faulty._stale.clear()
+        self.faulty._before_commit.clear()
+        self.faulty._after_commit.clear()
         after = self.sink.table()
         gone = set(files) - {one.snapshot_id for one in after.metadata.snapshots}
         if result is None:
-            self.is_littered |= bool(gone)
+            self.is_littered |= bool(gone) or fault is not None
             return
         assert set(result.snapshot_ids) >= gone
         came = set(result.snapshot_ids) - gone  # committed meanwhile, beside all branches
@@ -263,7 +268,8 @@ class ExpiredTable(RuleBasedStateMachine):
         freed = set().union(*(files[one] for one in gone)) - set().union(*kept)
         there = {path for path in freed if path.exists()}
         assert (result.left_files > 0) == bool(there)
-        self.is_littered |= bool(there)
+        # What an attempt left that was refused for a commit beside all branches is litter, too.
+        self.is_littered |= bool(there) or fault is not None
         deleted = sum(number for name, number in vars_of(result).items() if name.startswith("deleted_"))
         assert deleted + len(there) == len(freed) or came
 
@@ -272,7 +278,8 @@ class ExpiredTable(RuleBasedStateMachine):
         """Delete orphans, which are what killed expiries have left."""
         options = {"warehouse": str(self.sink.options.warehouse)}
         found = iceberg_ds.verify(NAME, options=options, older_than="0s", delete_orphans=True, force=True)
-        assert found.ok, str(found)
+        # That a branch was set back behind a write is told there, and is as it should be here.
+        assert {check.name for check in found.failures} <= {"epoch markers"}, str(found)
         assert self.is_littered or not found.orphans
         assert unreferenced_files(self.sink.table()) == set()
         self.is_littered = False
@@ -286,6 +293,10 @@ class ExpiredTable(RuleBasedStateMachine):
             if snapshot.snapshot_id in self.rows:
                 expected = [row for _, row in sorted(self.rows[snapshot.snapshot_id].items())]
                 assert sorted(tuple(row.values()) for row in read(table, snapshot.snapshot_id)) == expected
+
+    def rows_behind_main(self) -> set[int]:
+        """Return the snapshots of main that are there."""
+        return lineage(self.sink.table().metadata, self.heads()["main"])
 
     def heads(self) -> dict[str, int]:
         """Return where branches and tags stand."""

@@ -183,6 +183,24 @@ def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
     return sum(map(count_converted, results))
 
 
+def remove_orphans(options: Mapping[str, str], yesterday: datetime) -> int:
+    """Delete files that nothing refers to."""
+    results: list[iceberg_ds.OrphanFilesResult] = [
+        iceberg_ds.remove_orphan_files("db.t"),
+        iceberg_ds.remove_orphan_files("db.t", options=options, older_than=yesterday, dry_run=True),
+        iceberg_ds.remove_orphan_files(table="db.t", options=None, older_than=0, dry_run=False, force=True),
+    ]
+    return sum(map(count_orphans, results))
+
+
+def count_orphans(result: iceberg_ds.OrphanFilesResult) -> int:
+    """Return every attribute of a removal, as a sum where it is a number."""
+    files: list[iceberg_ds.Orphan] = [*result.orphan_files]
+    text: str = f"{result} {result.table} {result.dry_run} {result.to_json()}"
+    counts: int = result.deleted_files_count + result.left_files_count + result.too_young
+    return len(files) + len(text) + counts + int(result.seconds)
+
+
 def maintain(spark: SparkSession, options: Mapping[str, str]) -> int:
     """Look after tables in every way."""
     policy = iceberg_ds.MaintenancePolicy(

@@ -25,8 +25,15 @@ RESULTS = {name: thing for name, thing in PUBLIC.items() if dataclasses.is_datac
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
 OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]", "Cut | None", "Iterator[None]"}
 ABOUT_A_TABLE = (
-    *("check", "convert_deletes", "expire_snapshots", "fast_forward", "maintain", "publish", "rewrite_data_files"),
-    *("rewrite_manifests", "rewrite_position_delete_files", "table_health", "upsert_into", "verify"),
+    *("check", "convert_deletes", "expire_snapshots", "fast_forward", "maintain", "publish", "remove_orphan_files"),
+    *(
+        "rewrite_data_files",
+        "rewrite_manifests",
+        "rewrite_position_delete_files",
+        "table_health",
+        "upsert_into",
+        "verify",
+    ),
 )
 
 

@@ -36,6 +36,7 @@ from support.tables.changes_by_others import (
     set_tag,
 )
 from support.tables.expiry import expired, expired_by, soon_ms
+from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
@@ -100,6 +101,21 @@ def test_appended_files_stay_with_the_snapshots_that_go(sink: Sink) -> None:
     assert (result.deleted_data_files_count, result.deleted_manifest_files_count) == (0, 0)
     assert sink.ids() == [0, 1, 2, 3]
     check_clean(sink.table())
+
+
+def test_file_that_a_merged_manifest_has_taken_over_stays(sink: Sink) -> None:
+    """The manifest that had it before goes, and the rows would go with it."""
+    sink.append(0)
+    change(sink, SetPropertiesUpdate(updates={"commit.manifest.min-count-to-merge": "2"}))
+    for number in range(1, 5):
+        sink.append(number)
+
+    result = expired(sink)
+
+    assert result.deleted_manifest_files_count > 0
+    assert result.deleted_data_files_count == 0
+    assert sink.ids() == [0, 1, 2, 3, 4]
+    check_sound(sink.table())
 
 
 def test_manifests_that_every_snapshot_lists_are_not_read(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,6 +569,36 @@ def test_old_answer_after_the_request_is_seen_through(
 
     assert result.deleted_data_files_count == 2
     check_clean(replaced.table())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_answer_from_before_a_snapshot_is_no_sign_that_it_was_removed(
+    sink: Sink,
+    faulty_sink: Sink,
+    faulty_catalog: FaultyCatalog,
+    version: int,
+    is_refused: bool,  # noqa: FBT001
+) -> None:
+    """A snapshot that is not there yet looks removed: its files would go, and the table keep it."""
+    sink.create(ID_AND_NAME, format_version=str(version))
+    sink.append(1)
+    old = faulty_sink.catalog.load_table(faulty_sink.options.table)
+    sink.append(2)
+    sink.overwrite(rows(3))
+    sink.append(4)
+    if is_refused:
+        faulty_catalog.fail_next(99, connection_lost)
+    faulty_catalog.after_commit(1, lambda: faulty_catalog.serve_stale(old, times=2))
+
+    if is_refused:
+        with pytest.raises(CommitStateUnknownError, match="no files were deleted"):
+            expired_by(faulty_sink)
+    else:
+        assert len(expired_by(faulty_sink).snapshot_ids) == 3
+
+    check_sound(sink.table())
+    assert len(ids(sink)) == (4 if is_refused else 1)
 
 
 def test_file_that_a_later_snapshot_refers_to_stays(replaced: Sink) -> None:

@@ -1,0 +1,38 @@
+"""Pure: times as procedures take them: a time, milliseconds, or an age."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.inspect.orphans import parse_grace_ms
+
+
+def older_than_ms(action: str, older_than: datetime | int | str, now_ms: int) -> int:
+    """Return a time in milliseconds since the Unix epoch.
+
+    Args:
+        action: What is to be done, such as `expire snapshots`, for errors.
+        older_than: A time with a time zone, milliseconds since the Unix epoch, an age such as `7d`, or `now`.
+        now_ms: The present time.
+
+    Raises:
+        OptionError: It is none of these.
+    """
+    if isinstance(older_than, datetime):
+        if older_than.tzinfo is None:
+            raise OptionError(f"Cannot {action}: older_than is {older_than}, and no time zone says which time.")
+        return int(older_than.timestamp() * 1000)
+    if isinstance(older_than, int) and not isinstance(older_than, bool):
+        return older_than
+    if not isinstance(older_than, str):
+        raise OptionError(f"Cannot {action}: older_than is {older_than!r}, expected a time or an age.")
+    if older_than.strip().lower() == "now":
+        return now_ms
+    try:
+        return now_ms - parse_grace_ms(older_than)
+    except OptionError:
+        raise OptionError(
+            f"Cannot {action}: older_than is '{older_than}', expected an age with s, m, h or d such as 36h or 7d, or "
+            "now."
+        ) from None

@@ -1,0 +1,168 @@
+"""Mutations of the expiry of snapshots: of what goes, what is recorded in its place, and which files are deleted."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_RULES = "unit/maintenance/test_retention.py::test_case_of_the_rules"
+_FILES = "unit/maintenance/test_expire_snapshots.py::"
+_MARKS = "unit/maintenance/test_expired_marks.py::"
+_OTHERS = _FILES + "test_table_whose_files_others_may_have_is_refused"
+
+EXPIRY = (
+    Mutation(
+        name="snapshots of that very time expire",
+        file="maintenance/retention.py",
+        before="has_ended |= len(row) >= number and snapshot.timestamp_ms < since_ms",
+        after="has_ended |= len(row) >= number and snapshot.timestamp_ms <= since_ms",
+        tests=(_RULES,),
+    ),
+    Mutation(
+        name="the snapshot of a branch expires if it is asked for",
+        file="maintenance/retention.py",
+        before="    for snapshot_id in sorted(retention.snapshot_ids & heads.keys()):",
+        after="    for snapshot_id in sorted(retention.snapshot_ids & set()):",
+        tests=("unit/maintenance/test_retention.py::test_snapshot_of_a_ref_is_refused",),
+    ),
+    Mutation(
+        name="markers that only history tells expire with it",
+        file="snapshots/txn_properties.py",
+        before="            if markers.last is not None and _tells_more(markers.last, recorded.get(writer)):\n",
+        after="            if markers.last is None and _tells_more(markers.last, recorded.get(writer)):\n",
+        tests=(_MARKS + "test_marks_are_recorded_for_every_branch",),
+    ),
+    Mutation(
+        name="history that an older marker needs expires",
+        file="maintenance/resting.py",
+        before="needed = {**_markers_needed(metadata, after), **_staging_needed(metadata, after)}",
+        after="needed = {**_staging_needed(metadata, after)}",
+        tests=(_MARKS + "test_newer_mark_that_proves_nothing_does_not_hide_an_older_one",),
+    ),
+    Mutation(
+        name="what tells a staging branch from its target expires",
+        file="maintenance/resting.py",
+        before="needed = {**_markers_needed(metadata, after), **_staging_needed(metadata, after)}",
+        after="needed = {**_markers_needed(metadata, after)}",
+        tests=(_MARKS + "test_staged_epoch_whose_target_moved_on_is_written_anew_after_expiry",),
+    ),
+    Mutation(
+        name="a staging branch that waits is dropped for its age",
+        file="maintenance/resting.py",
+        before="    expired = find_expired(metadata, retention, waiting)\n",
+        after="    expired = find_expired(metadata, retention)\n",
+        tests=(_MARKS + "test_staging_branch_that_waits_is_never_too_old",),
+    ),
+    Mutation(
+        name="picked snapshots expire with their markers",
+        file="maintenance/resting.py",
+        before="        held |= _picked(BranchHistory(metadata, branch))\n",
+        after="        pass\n",
+        tests=(_MARKS + "test_picked_write_is_skipped",),
+    ),
+    Mutation(
+        name="the history of a quarantine table expires",
+        file="maintenance/resting.py",
+        before="    held |= _quarantined(metadata, added_live)\n",
+        after="",
+        tests=(
+            _MARKS + "test_requeue_finds_its_rows_after_expiry",
+            _MARKS + "test_repetition_of_an_epoch_with_bad_rows_finds_them_after_expiry",
+        ),
+    ),
+    Mutation(
+        name="overwrites that expire are forgotten",
+        file="maintenance/resting.py",
+        before="    values: dict[str, str] = replaced_property(metadata, gone.snapshot_ids)\n",
+        after="    values: dict[str, str] = {}\n",
+        tests=(_MARKS + "test_requeue_knows_after_expiry_that_rows_came_again",),
+    ),
+    Mutation(
+        name="a branch may move while its snapshots expire",
+        file="maintenance/expire_snapshots.py",
+        before="            AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in "
+        "sorted(table.refs.items())\n",
+        after="            AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in []\n",
+        tests=(_FILES + "test_branch_that_moves_meanwhile_keeps_its_snapshot",),
+    ),
+    Mutation(
+        name="a tag that is set meanwhile goes with its snapshot",
+        file="maintenance/expire_snapshots.py",
+        before="        if knows_all_refs:\n",
+        after="        if knows_all_refs and not table.refs:\n",
+        tests=(_FILES + "test_tag_that_is_set_meanwhile_keeps_its_snapshot",),
+    ),
+    Mutation(
+        name="an old answer counts as the removal",
+        file="maintenance/expire_snapshots.py",
+        before="            return last_sequence_number(metadata) >= snapshot.sequence_number\n",
+        after="            return True\n",
+        tests=(_FILES + "test_answer_from_before_a_snapshot_is_no_sign_that_it_was_removed",),
+    ),
+    Mutation(
+        name="files are deleted without a second look",
+        file="maintenance/expire_snapshots.py",
+        before="            files.keep(table.metadata)\n",
+        after="",
+        tests=(_FILES + "test_file_that_a_later_snapshot_refers_to_stays",),
+    ),
+    Mutation(
+        name="another table of the name counts as the removal",
+        file="maintenance/expire_snapshots.py",
+        before="        if self._planned is not None and metadata.table_uuid != self._planned.table.table_uuid:",
+        after="        if self._planned is None:",
+        tests=(_FILES + "test_table_that_takes_the_name_meanwhile_costs_the_other_one_no_file",),
+    ),
+    Mutation(
+        name="a table expires whose files others may have",
+        file="maintenance/expire_snapshots.py",
+        before="        refuse_shared_files(table, map(file_key, stored))\n",
+        after="",
+        tests=(_OTHERS,),
+    ),
+    Mutation(
+        name="files of another catalog's state are deleted",
+        file="maintenance/expire_snapshots.py",
+        before="others.may_have(key := file_key(path)) or key.startswith(around)",
+        after="(key := file_key(path)).startswith(around)",
+        tests=(_FILES + "test_files_of_a_state_that_another_catalog_may_have_stay",),
+    ),
+    Mutation(
+        name="files of another table that were brought in are deleted",
+        file="maintenance/expire_snapshots.py",
+        before="others.may_have(key := file_key(path)) or key.startswith(around)",
+        after="others.may_have(file_key(path))",
+        tests=(_FILES + "test_files_in_the_folder_of_another_table_stay",),
+    ),
+    Mutation(
+        name="rows that were taken out are forgotten with the history",
+        file="maintenance/resting.py",
+        before="        told = told_by_history(metadata, branch)\n",
+        after="        told = PropertyChange()\n",
+        tests=(_MARKS + "test_rows_that_were_taken_out_are_still_known_to_be_missing",),
+    ),
+    Mutation(
+        name="files that live on in other manifests are deleted",
+        file="maintenance/expired_files.py",
+        before="            self._drop(path for _, path in found)\n",
+        after="            pass\n",
+        tests=(_FILES + "test_file_that_a_merged_manifest_has_taken_over_stays",),
+    ),
+    Mutation(
+        name="data files of expired snapshots stay",
+        file="maintenance/expire_snapshots.py",
+        before="            for kind in Kind:\n                failed",
+        after="            for kind in [Kind.MANIFEST]:\n                failed",
+        tests=(
+            _FILES + "test_files_that_only_removed_snapshots_have_are_deleted",
+            "properties/test_expiry.py::TestExpiredTable",
+        ),
+        spark_tests=("acceptance/test_jvm_peer_expiry.py::test_the_same_goes_as_with_the_procedure",),
+    ),
+    Mutation(
+        name="expired parents are cut off",
+        file="catalog/own_storage.py",
+        before="    if not expired:\n        return metadata\n",
+        after="    if not expired or expired:\n        return metadata\n",
+        tests=(_FILES + "test_parents_of_what_stays_are_known_as_java_keeps_them",),
+    ),
+)
