@@ -144,7 +144,7 @@ def test_few_manifests_that_mix_partitions_are_rewritten(sink: Sink) -> None:
     sink = fill(sink, 6)
     rewrite_manifests(sink)
     size = manifests_of(sink.table())[0].manifest_length
-    replace_target(sink, size // 2)
+    replace_target(sink, -(-size // 2))
 
     rewrite_manifests(sink)
 
