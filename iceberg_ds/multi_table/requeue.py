@@ -27,14 +27,22 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.errors import CommitConflictError, OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Reason
 from iceberg_ds.planning.decide import plan_branches
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, Origin, find_origin, origins_in, state_of, why_untold
+from iceberg_ds.snapshots.origins import (
+    REQUEUED_SINCE_KEY,
+    Origin,
+    find_origin,
+    origins_in,
+    state_of,
+    why_not_since,
+    why_untold,
+)
 from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY, QUARANTINED_TABLES_KEY
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,
@@ -45,7 +53,7 @@ from iceberg_ds.snapshots.refs import (
     branch_snapshot_id,
     last_sequence_number,
 )
-from iceberg_ds.snapshots.txn import TXNS, find_markers, marker_in
+from iceberg_ds.snapshots.txn import TXNS, find_markers, marker_in, writer_in
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA, has_raw_bytes
 
@@ -144,13 +152,16 @@ def requeue(
     with catalog.hiding_secrets():
         found = catalog.load_table(identifier)
         target = Target.of(catalog.load_table(parsed.table).metadata, parsed)
-        number = _last_number(target, found)
+        number, since = _last_number(target, found), state_of(target.history)
         for version, kept in pending_rows(found, target, after=number, passed=passed):
+            if sent:
+                now = Target.of(catalog.load_table(parsed.table).metadata, parsed)
+                since = _state_after(now, since, found, max(sent))
             own = {
                 "txn-app-id": _application(found),
                 "txn-version": str(version),
                 f"snapshot-property.{_CALL_KEY}": call,
-                f"snapshot-property.{REQUEUED_SINCE_KEY}": state_of(target.history),
+                f"snapshot-property.{REQUEUED_SINCE_KEY}": since,
             }
             frame = _frame(spark, kept, transform)
             frame.write.format("icebergsink").options(**{**given, **own}).mode("append").save()
@@ -319,6 +330,31 @@ def _last_number(target: Target, quarantine: Table) -> int | None:
     """Return the number of the last snapshot of the quarantine table whose rows the table has, or None."""
     marker = find_markers(target.history, TXNS, _application(quarantine)).last
     return None if marker is None else marker.number
+
+
+def _state_after(target: Target, since: str, quarantine: Table, version: int) -> str:
+    """Return the state of the table after a batch, in which it lacks the rows of the next one.
+
+    Args:
+        target: The table, loaded after the batch.
+        since: The state in which it lacked the rows of the batch.
+        quarantine: The quarantine table.
+        version: Number of the batch.
+
+    Raises:
+        CommitConflictError: Others replaced rows since, or set the branch back behind the batch.
+    """
+    why = why_not_since(target.history, since)
+    application = _application(quarantine)
+    batches = (found for found in target.history if writer_in(found, TXNS) == application)
+    if why is None and all(marker_in(found, TXNS).number < version for found in batches):
+        why = f"branch '{target.history.branch}' of the table was set back behind rows that this call has written"
+    if why is not None:
+        raise CommitConflictError(
+            f"Cannot requeue further rows into {target.name}: {why}. What was written before may be gone with it: call "
+            "requeue again, which finds out."
+        )
+    return state_of(target.history)
 
 
 def _written(metadata: TableMetadata, call: str) -> list[int]:
