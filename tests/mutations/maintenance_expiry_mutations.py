@@ -152,11 +152,11 @@ EXPIRY = (
         file="maintenance/expire_snapshots.py",
         before="            for kind in Kind:\n                failed",
         after="            for kind in [Kind.MANIFEST]:\n                failed",
-        tests=(
-            _FILES + "test_files_that_only_removed_snapshots_have_are_deleted",
-            "properties/test_expiry.py::TestExpiredTable",
+        tests=(_FILES + "test_files_that_only_removed_snapshots_have_are_deleted",),
+        spark_tests=(
+            "properties/test_expiry.py",
+            "acceptance/test_jvm_peer_expiry.py::test_the_same_goes_as_with_the_procedure",
         ),
-        spark_tests=("acceptance/test_jvm_peer_expiry.py::test_the_same_goes_as_with_the_procedure",),
     ),
     Mutation(
         name="expired parents are cut off",

@@ -316,4 +316,4 @@ def vars_of(result: iceberg_ds.ExpireResult) -> dict[str, Any]:
 
 
 TestExpiredTable = ExpiredTable.TestCase
-TestExpiredTable.settings = settings(stateful_step_count=14, max_examples=examples(45))
+TestExpiredTable.settings = settings(stateful_step_count=14, max_examples=examples(30))
