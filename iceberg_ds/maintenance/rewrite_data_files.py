@@ -141,11 +141,11 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
     table: str,
     spark: SparkSession | None = None,
     *,
+    options: Mapping[str, str] | None = None,
+    branch: str | None = None,
     strategy: Strategy = "binpack",
     sort_order: str | None = None,
     where: str | None = None,
-    branch: str | None = None,
-    options: Mapping[str, str] | None = None,
 ) -> RewriteResult:
     """Rewrite the data files of a branch that are too small, too large, or have too many deleted rows.
 
@@ -156,13 +156,13 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
         table: Identifier of the table, such as `db.events`.
         spark: The session whose executors read and write the files; None for the active session, or for this process
             if no session is active.
+        options: The options of Spark's procedure `rewrite_data_files`, the catalog's options as for a write, and those
+            that say how files are written. None for no options.
+        branch: The branch; None for the branch of option `branch`, or `main`.
         strategy: `binpack` keeps the rows in the order of their files; `sort` sorts the rows of each group of files.
         sort_order: The order to sort by, such as `ts desc nulls last, id`; None for the table's own.
         where: A predicate, such as `day < date '2026-11-01'`: only files that may have rows which satisfy it are
             rewritten, as a whole. None for all files.
-        branch: The branch; None for the branch of option `branch`, or `main`.
-        options: The options of Spark's procedure `rewrite_data_files`, the catalog's options as for a write, and those
-            that say how files are written. None for no options.
 
     Returns:
         What was rewritten; its `snapshot_ids` are empty if there was nothing to do.
