@@ -171,7 +171,13 @@ def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the com
 @main.command("rewrite-data-files")
 @click.argument("table")
 @_option
-@click.option("--strategy", type=click.Choice(["binpack", "sort"]), default="binpack", show_default=True)
+@click.option(
+    "--strategy",
+    type=click.Choice(["binpack", "sort"]),
+    default="binpack",
+    show_default=True,
+    help="Whether rows stay in the order of their files, or are sorted.",
+)
 @click.option("--sort-order", help="Order of the strategy sort, such as 'ts desc, id'; the table's own if not given.")
 @click.option("--where", help="Rewrite only files that may have rows which satisfy this predicate.")
 @click.option("--branch", help="The branch whose files are rewritten; main if not given.")

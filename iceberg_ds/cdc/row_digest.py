@@ -15,7 +15,9 @@ import pyarrow.compute as pc
 
 from iceberg_ds.cdc.keys import mix, mix_column, stored
 
-_SEED, _OF_ELEMENTS, _OF_NULLS = (pa.scalar(value, pa.uint64()) for value in (0x1CEBE56, 0xE1E3E27, 0x9011))
+_SEED, _OF_ELEMENTS, _OF_NULLS, _OF_STRUCTS = (
+    pa.scalar(value, pa.uint64()) for value in (0x1CEBE56, 0xE1E3E27, 0x9011, 0x57C7)
+)
 _MODULUS = 2**64
 _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
@@ -50,7 +52,8 @@ def _mixed(digests: pa.Array, column: pa.Array) -> pa.Array:
     if not values.null_count:
         return _mixed_values(digests, values)
     is_there = values.is_valid()
-    of_nulls = mix(digests, pa.repeat(_OF_NULLS, len(values)))
+    # Inverted, because every word that is mixed is a value of some type.
+    of_nulls = pc.bit_wise_not(mix(digests, pa.repeat(_OF_NULLS, len(values))))
     there = _mixed_values(digests.filter(is_there), values.filter(is_there))
     return pc.replace_with_mask(of_nulls, is_there, there)
 
@@ -61,6 +64,7 @@ def _mixed_values(digests: pa.Array, values: pa.Array) -> pa.Array:
     if pa.types.is_null(kind):
         return digests
     if pa.types.is_struct(kind):
+        digests = mix(digests, pa.repeat(_OF_STRUCTS, len(values)))  # a struct of nulls is no null
         for part in values.flatten():
             digests = _mixed(digests, part)
         return digests

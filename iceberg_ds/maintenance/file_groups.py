@@ -59,7 +59,7 @@ def plan_groups(
         for group in _packed(wanted, options.max_file_group_size_bytes):
             if options.rewrite_all or rules.is_worth_it(group):
                 groups += _divided(group, options, rules, is_sorted=is_sorted)
-    return _limited(_ordered(groups, options), options.max_files_to_rewrite)
+    return _limited(_ordered(groups, options), options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,18 @@ def _file_count(group: FileGroup) -> int:
     return len(group.files)
 
 
-def _limited(groups: Iterable[FileGroup], most: int | None) -> list[FileGroup]:
-    """Return the first groups that have at most so many files together."""
+def _limited(groups: Sequence[FileGroup], options: RewriteOptions) -> list[FileGroup]:
+    """Return the first groups, the last of them in part, so that they have at most as many files as asked for."""
+    if options.max_files_to_rewrite is None:
+        return [*groups]
     kept: list[FileGroup] = []
-    count = 0
+    left = options.max_files_to_rewrite
     for group in groups:
-        count += len(group.files)
-        if most is not None and count > most:
-            break
-        kept.append(group)
+        files = group.files[:left]
+        left -= len(files)
+        if files == group.files:
+            kept.append(group)
+        elif len(files) > 1:  # one of several would only be copied
+            size = sum(item.size_bytes for item in files)
+            kept.append(FileGroup(files=files, file_size_bytes=new_file_size(size, options)))
     return kept

@@ -6,8 +6,9 @@ at the branch as it is, and a group whose rows were written anew is committed on
 * Each of its files is live still, once. A file that is gone had its rows written, or deleted, by somebody else.
 * The equality deletes that were applied are all there still, and no others of that age. Those that landed since apply
   to the new files as they did to the old ones, because new files count as old as the snapshot that the rewrite began
-  with. Rows that go to another partition spec would meet the deletes of other partitions: their files are as old as
-  their commit, and no equality delete may have landed on them.
+  with; but not if they delete by a column that the table has dropped, and that new files do not have. Rows that go to
+  another partition spec would meet the deletes of other partitions: their files are as old as their commit, and no
+  equality delete may have landed on them.
 * The position deletes that were applied are the ones that are there. Those that landed since name rows of the old
   files, and are moved to the new files: they are written again, for the same rows, and land in the same commit.
 
@@ -17,7 +18,7 @@ The condition on the branch that guards all commits makes sure that this still h
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -30,7 +31,7 @@ from iceberg_ds.commit.overwrite import FilteredManifests, StaleWorkError
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work
 from iceberg_ds.deletes.search import BranchReader, left_alone, without_files
-from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.maintenance.dangling_deletes import dangling_deletes
 from iceberg_ds.maintenance.rewrite_work import DeletesToMove, FileGroup, GroupRewritten, RewritePlan
@@ -214,12 +215,18 @@ class Rebase:
             applied = {key.path for key in there[0].keys if key.applies_below <= self._plan.planned_at}
             if applied != {key.path for key in item.keys}:
                 return Standing.STALE
-            if len(applied) < len(there[0].keys) and self._plan.number_of(found.group) is None:
+            late = [key for key in there[0].keys if key.path not in applied]
+            if late and (self._plan.number_of(found.group) is None or not self._has_columns_of(late)):
                 return Standing.STALE
             is_behind = is_behind or frozenset(there[0].positions) != found.positions[item.path]
         if not is_behind:
             return Standing.HOLDS
         return Standing.BEHIND if self._plan.keeps_order(found.group) else Standing.STALE
+
+    def _has_columns_of(self, keys: Iterable[KeyFile]) -> bool:
+        """Return whether new files have all columns that these files delete by: those of the table when planned."""
+        written = set(self._plan.writing.schema.field_ids)
+        return all(written.issuperset(key.field_ids) for key in keys)
 
     def _data_files(self, number: int) -> list[LiveFile]:
         """Return the new data files; the commit's sequence number is `number`."""

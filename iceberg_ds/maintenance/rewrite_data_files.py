@@ -278,10 +278,11 @@ class Rewrite:
             planned_at=number,
             sequence_number=number if is_numbered else None,
         )
+        most, done = settings.max_files_to_rewrite, self._result.rewritten_data_files_count
         groups = plan_groups(
             self._candidates(metadata, live, places),
             deleted_rows(live),
-            settings,
+            replace(settings, max_files_to_rewrite=None if most is None else most - done),
             spec_id=spec_id,
             is_sorted=plan.is_sorted,
         )
@@ -370,8 +371,9 @@ class Rewrite:
             most = settings.partial_progress_max_commits if limit is None else limit
             if not settings.partial_progress_enabled or self._failed_commits > most:
                 raise
-            self._count_failed([found.group for found in done])
-            logger.warning("%d groups of files of %s are left for another call: %s", len(done), self._name, failure)
+            left = sum(len(found.group.files) for found in done)
+            self._count_failed(found.group for found in done)
+            logger.warning("%d data files of %s are left for another call: %s", left, self._name, failure)
             return []
 
     def _rewritten(
@@ -428,6 +430,7 @@ class Rewrite:
         """Move the deletes that landed meanwhile; give up stale groups, and return them."""
         try:
             moves, stale = rebase.sort_out(self._catalog.load_table(self._options.table))
+            self._discard(plan, stale)
             write = plan.writing.write
             job = TaskJob(plan=plan, write=write, action=self._action, answer=move_deletes, refuse=_move_refused)
             answers = job.run(self._spark, [work for _, work in moves])
@@ -440,11 +443,11 @@ class Rewrite:
                 reason = answer.problem or "rows that were deleted are there again"
                 logger.info("%d data files of %s are rewritten anew: %s", len(found.group.files), self._name, reason)
                 rebase.groups.remove(found)
+                self._discard(plan, [found])
                 stale.append(found)
             else:
                 superseded += filter(None, [found.take(answer.file, work)])
         self._delete(plan, superseded)
-        self._discard(plan, stale)
         return [found.group for found in stale]
 
     def _discard(self, plan: RewritePlan, groups: Iterable[RewrittenGroup]) -> None:

@@ -56,7 +56,7 @@ class RewriteOptions:
             are for this file alone.
         output_spec_id: Partition spec of new files; None for the table's current one.
         remove_dangling_deletes: Whether delete files that apply to no data file any more are removed, too.
-        max_files_to_rewrite: How many files are rewritten, at most; None for no limit.
+        max_files_to_rewrite: How many files a call rewrites, at most; None for no limit.
     """
 
     target_file_size_bytes: int

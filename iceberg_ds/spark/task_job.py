@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import BinaryType
 
 from iceberg_ds._version import __version__, why_not_version
+from iceberg_ds.errors import DataFileError
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.spark.write_job import job_failure
 
@@ -74,7 +75,7 @@ class TaskJob(Generic[_Plan, _Work, _Answer]):
             The answers; an answer with a problem is of a task that failed in every try.
 
         Raises:
-            DataFileError: The job failed as a whole; what its tasks wrote is unknown.
+            DataFileError: The first job failed as a whole; what its tasks wrote is unknown.
         """
         answers: dict[int, _Answer] = {}
         for tried in range(1, _TRIES + 1):
@@ -85,7 +86,13 @@ class TaskJob(Generic[_Plan, _Work, _Answer]):
                 logger.warning(
                     "%d of %d tasks failed, try %d: %s", len(left), len(work), tried - 1, answers[left[0]].problem
                 )
-            answers.update(zip(left, self._try(spark, [work[number] for number in left], at_once), strict=True))
+            try:
+                found = self._try(spark, [work[number] for number in left], at_once)
+            except DataFileError as failure:
+                if not answers:
+                    raise
+                found = [self.refuse(str(failure)) for _ in left]  # the answers of earlier tries name files
+            answers.update(zip(left, found, strict=True))
         return [answers[number] for number in range(len(work))]
 
     def _try(self, spark: SparkSession | None, work: Sequence[_Work], at_once: int | None) -> list[_Answer]:

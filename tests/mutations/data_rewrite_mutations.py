@@ -25,6 +25,13 @@ DATA_REWRITES = (
         tests=(_MEANWHILE,),
     ),
     Mutation(
+        name="rows that are deleted by a dropped column beside a rewrite come back",
+        file="maintenance/rebase.py",
+        before=" or not self._has_columns_of(late)):\n",
+        after="):\n",
+        tests=(_REWRITE + "test_late_delete_by_a_dropped_column_finds_its_rows",),
+    ),
+    Mutation(
         name="rows of a file that others removed meanwhile come back",
         file="maintenance/rebase.py",
         before="            if len(there) != 1 or there[0].sequence_number != item.sequence_number:\n",
@@ -60,6 +67,20 @@ DATA_REWRITES = (
         tests=(_REWRITE + "test_other_rows_in_the_new_files_are_never_committed",),
     ),
     Mutation(
+        name="a struct of nulls in a new file counts as the null that it was",
+        file="cdc/row_digest.py",
+        before="        digests = mix(digests, pa.repeat(_OF_STRUCTS, len(values)))  # a struct of nulls is no null\n",
+        after="",
+        tests=("unit/cdc/test_row_digest.py::test_values_that_differ_have_other_digests",),
+    ),
+    Mutation(
+        name="a group of more files than a call may rewrite is never begun",
+        file="maintenance/file_groups.py",
+        before="        elif len(files) > 1:  # one of several would only be copied\n",
+        after="        elif len(files) > len(group.files):\n",
+        tests=("unit/maintenance/test_file_groups.py::test_group_of_more_files_than_the_limit_is_begun",),
+    ),
+    Mutation(
         name="rows that go to another partition spec meet the deletes of its partitions",
         file="maintenance/rewrite_work.py",
         before="        return self.sequence_number if stays else None\n",
@@ -69,7 +90,7 @@ DATA_REWRITES = (
     Mutation(
         name="files of a rewrite that is given up stay",
         file="maintenance/rewrite_data_files.py",
-        before="        self._discard(plan, stale)\n",
+        before="            self._discard(plan, stale)\n",
         after="",
         tests=(_MEANWHILE,),
     ),

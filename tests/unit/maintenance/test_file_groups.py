@@ -128,8 +128,16 @@ def test_most_files_of_a_call() -> None:
     """A budget would be overdrawn."""
     files = [*small(*"abcde"), *small(*"vwxyz", place="US")]
 
-    assert groups(*files, max_files_to_rewrite=9) == ["abcde"]
+    assert groups(*files, max_files_to_rewrite=9) == ["abcde", "vwxy"]
     assert groups(*files, max_files_to_rewrite=10) == ["abcde", "vwxyz"]
+    assert groups(*files, max_files_to_rewrite=6) == ["abcde"]  # one file alone would be copied
+
+
+def test_group_of_more_files_than_the_limit_is_begun() -> None:
+    """A partition with many files would never be rewritten by calls with a budget."""
+    assert groups(*small(*"abcdefghij"), max_files_to_rewrite=4) == ["abcd"]
+    assert groups(*small(*"abcde"), max_files_to_rewrite=4, is_sorted=True) == ["abcd"]
+    assert groups(file("a", 5000), max_files_to_rewrite=1) == ["a"]
 
 
 @pytest.mark.parametrize(

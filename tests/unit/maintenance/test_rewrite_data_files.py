@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,16 +12,21 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import NestedField, StringType
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
 from support.keys.conversions import meanwhile
+from support.tables.changes_by_others import set_columns
 from support.tables.data_rewrites import data_paths, delete_paths, rewrite
 from support.tables.delete_files import delete_equal, delete_ids, delete_positions, entries, with_ids
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
-from iceberg_ds.errors import DataFileError, OptionError
+from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.maintenance import rewrite_data_files
+from iceberg_ds.maintenance.rewrite_tasks import move_deletes
+from iceberg_ds.spark.task_job import TaskJob
 from iceberg_ds.writers.rolling import RollingWriter
 
 
@@ -155,6 +161,20 @@ def test_deletes_that_land_during_each_try_are_moved_each_time(sink: Sink) -> No
     check_clean(sink.table())
 
 
+def test_late_delete_by_a_dropped_column_finds_its_rows(sink: Sink) -> None:
+    """Another engine deletes by a column that new files do not have any more: the rows would come back."""
+    small_files(sink)
+    set_columns(sink, NestedField(2, "name", StringType()))
+
+    with meanwhile(FaultPoint.TASK_WRITTEN, lambda: delete_ids(sink, 20, 31)):
+        rewrite(sink)
+
+    left = [number for number in all_ids() if number not in {20, 31}]
+    assert sorted(row["name"] for row in rows_of(sink.table())) == sorted(f"row {number}" for number in left)
+    assert len(data_paths(sink)) == 1
+    check_clean(sink.table())
+
+
 @pytest.mark.parametrize("order", ["id desc", "name, id"])
 def test_rows_are_sorted(sink: Sink, order: str) -> None:
     """Readers could not skip row groups."""
@@ -267,3 +287,53 @@ def test_failed_group_is_passed_over_if_asked(sink: Sink) -> None:
 
     assert (result.failed_data_files_count, result.rewritten_data_files_count) == (6, 6)
     check_clean(sink.table())
+
+
+def test_failed_move_of_deletes_leaves_no_file(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files of a group that others have made stale would lie around."""
+    small_files(sink, 12)
+    old, size = data_paths(sink), str(6 * local(data_paths(sink)[1]).stat().st_size)
+    run = TaskJob.run
+
+    def fail(job: TaskJob[Any, Any, Any], *work: Any) -> Any:
+        if job.answer is move_deletes:
+            raise DataFileError("the job failed")
+        return run(job, *work)
+
+    def land() -> None:
+        sink.overwrite(rows(0), replace_where="id between 0 and 1")
+        delete_positions(sink, old[8], [0])
+
+    monkeypatch.setattr(TaskJob, "run", fail)
+    with meanwhile(FaultPoint.TASK_WRITTEN, land), pytest.raises(DataFileError, match="the job failed"):
+        rewrite(sink, target_file_size_bytes=size)
+
+    check_clean(sink.table())
+
+
+def test_each_failed_file_counts_once(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report would name more files than the table has."""
+    small_files(sink, 12)
+    local(data_paths(sink)[0]).write_bytes(b"no Parquet")
+    size = str(6 * local(data_paths(sink)[1]).stat().st_size)
+
+    def refuse(*_: object) -> None:
+        raise CommitConflictError("others are faster")
+
+    monkeypatch.setattr(rewrite_data_files, "commit_rewrite", refuse)
+    result = rewrite(
+        sink, target_file_size_bytes=size, partial_progress_enabled="true", partial_progress_max_commits="1"
+    )
+
+    assert result.failed_data_files_count == 12
+
+
+def test_limit_holds_for_all_plans_of_a_call_together(sink: Sink) -> None:
+    """A budget would be overdrawn where others change what was planned."""
+    small_files(sink, 12)
+    size = str(3 * local(data_paths(sink)[1]).stat().st_size)
+
+    with meanwhile(FaultPoint.TASK_WRITTEN, lambda: sink.overwrite(rows(0), replace_where="id between 0 and 1")):
+        result = rewrite(sink, target_file_size_bytes=size, max_files_to_rewrite="6")
+
+    assert result.rewritten_data_files_count == 5  # the sixth alone would be copied

@@ -11,6 +11,7 @@ from support.keys.writes import keyed_plan
 
 from iceberg_ds import _version
 from iceberg_ds._version import __version__
+from iceberg_ds.errors import DataFileError
 from iceberg_ds.spark.task_job import TaskJob
 
 
@@ -59,3 +60,21 @@ def test_other_version_on_an_executor_is_named(
     assert (
         found.problem == f"the driver has iceberg_ds {__version__}, and an executor 0.0.1: install one version on all"
     )
+
+
+def test_answers_of_a_try_outlive_a_later_job_that_fails(
+    job: TaskJob[str, list[str], Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would know of the files that their tasks wrote, and delete them."""
+    tries: list[object] = [[Answer("written"), Answer(problem="a disk is full")]]
+
+    def run(*_: object) -> list[Answer]:
+        if not tries:
+            raise DataFileError("the job failed")
+        return tries.pop()  # type: ignore[return-value]
+
+    monkeypatch.setattr(TaskJob, "_try", run)
+
+    assert job.run(None, [["a"], ["b"]]) == [Answer("written"), Answer(problem="the job failed")]
+    with pytest.raises(DataFileError, match="the job failed"):
+        job.run(None, [["a"]])
