@@ -152,8 +152,8 @@ def test_budget_bounds_the_files_of_a_run(sink: Sink) -> None:
 
     maintain(sink, replace(EAGER, max_bytes=int(size * 4), max_snapshots=None))
 
-    assert len(data_paths(sink)) == 12  # one group of twelve is more than the budget
-    maintain(sink, replace(EAGER, max_bytes=int(size * 12), max_snapshots=None))
+    assert len(data_paths(sink)) == 9
+    maintain(sink, replace(EAGER, max_bytes=int(size * 20), max_snapshots=None))
     assert len(data_paths(sink)) == 1
 
 
