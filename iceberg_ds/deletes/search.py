@@ -12,7 +12,8 @@ to commit checks that anew, from the current manifests of the branch, so all tha
   holds for a data file with a row that wins over an incoming one, because that row may be gone.
 
 A rewritten file keeps the data sequence number of the file whose rows it has. So every equality delete, whether it came
-before, meanwhile or later, applies to the rewritten file if and only if it applied to that file.
+before, meanwhile or later, applies to the rewritten file if and only if it applied to that file. It finds the same rows
+there unless it deletes by a column that the table has dropped: while there is such a delete, no file is rewritten.
 """
 
 from __future__ import annotations
@@ -34,7 +35,16 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.commit.overwrite import FilteredManifest, FilteredManifests, StaleWorkError
 from iceberg_ds.commit.write_files import Added
-from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, applying_positions, only_path, plan_work
+from iceberg_ds.deletes.index import (
+    KeySource,
+    LiveFile,
+    LiveFiles,
+    all_specs,
+    applying_positions,
+    key_types,
+    only_path,
+    plan_work,
+)
 from iceberg_ds.deletes.job import resolve
 from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
 from iceberg_ds.error_hints import advice
@@ -394,7 +404,8 @@ class RewriteByKeys:
 
         Raises:
             StaleWorkError: A data file has to be searched first, or deletes or data files were removed meanwhile.
-            UnsupportedTableError: A data file whose rows were found is listed more than once.
+            UnsupportedTableError: A data file whose rows were found is listed more than once; or others delete rows of
+                a file that was rewritten by a column that is not in it any more.
         """
         read = self._search.read(table)
         if not self._to_delete.is_whole(read.files):
@@ -411,11 +422,25 @@ class RewriteByKeys:
         rewritten = self._search.answers.rewritten.keys()
         at_stake = {answer.path for answer in self._search.answers.hit if self.keeps_rows} | rewritten
         self._search.check_listed_once(found.path for found in read.files.data if found.path in at_stake)
+        self._check_columns(table.metadata, read.files)
         gone = {found.path for found in self._to_delete.deletes(read.files)} | rewritten
         found = without_files(read, gone | left_alone(read.files, rewritten))
         self.dropped = found.removed
         self.leaves_deletes = any(delete.path not in self._to_delete.paths for delete in read.files.equalities)
         return found
+
+    def _check_columns(self, metadata: TableMetadata, live: LiveFiles) -> None:
+        columns = set(metadata.schema().field_ids)
+        sources = [KeySource.of(found) for found in live.equalities if found.path not in self._to_delete.paths]
+        sources = [source for source in sources if not columns.issuperset(source.field_ids)]
+        rewritten = [found for found in live.data if found.path in self._search.answers.rewritten]
+        types = key_types(metadata.schemas, sources)
+        if hit := plan_work(replace(live, data=rewritten), sources, all_specs(metadata), types):
+            raise UnsupportedTableError(
+                f"Cannot write {hit[0].path} again, nothing was committed: {hit[0].keys[0].path} deletes rows by a "
+                "column that the table has dropped, and that a new file does not have. Run iceberg_ds.convert_deletes, "
+                "or mark rows by position."
+            )
 
     def _check_unchanged(self, live: LiveFiles) -> None:
         changed = self._search.answers.changed(live)

@@ -197,6 +197,16 @@ RESOLVING: tuple[Mutation, ...] = (
         spark_tests=(_RACES + "test_sink_that_began_before_lands_rightly",),
     ),
     Mutation(
+        name="a file is written again without a column that rows are deleted by",
+        file="deletes/search.py",
+        before="        self._check_columns(table.metadata, read.files)\n",
+        after="",
+        tests=(
+            _CONVERTING + "test_files_are_not_written_without_a_column_that_others_delete_by",
+            "unit/deletes/test_upsert.py::test_upsert_leaves_rows_deleted_that_others_deleted_by_a_dropped_column",
+        ),
+    ),
+    Mutation(
         name="one rewritten file takes the place of all entries that list its rows",
         file="deletes/search.py",
         before="        if count > 1:\n",

@@ -29,6 +29,7 @@ from support.keys.conversions import (
     numbers,
 )
 from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
+from support.tables.changes_by_others import set_columns
 from support.tables.delete_files import delete_equal, delete_ids, delete_positions, with_ids
 from support.tables.sink import NAME, Sink, epoch, local, rows, write_batches
 
@@ -752,3 +753,21 @@ def test_format_version_3_is_refused(sink: Sink, monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(UnsupportedTableError, match="its format version is 3, where deletion vectors"):
         convert(sink)
+
+
+def test_files_are_not_written_without_a_column_that_others_delete_by(sink: Sink) -> None:
+    """Rows that are deleted by a column that the table has dropped would come back."""
+    sink.append(0, 1, 2)
+    delete_ids(sink, 0)
+    set_columns(sink, NestedField(2, "name", StringType()))
+
+    with (
+        meanwhile(FaultPoint.TASK_WRITTEN, lambda: delete_ids(sink, 1)),
+        pytest.raises(UnsupportedTableError, match="deletes rows by a column that the table has dropped"),
+    ):
+        convert(sink, "copy-on-write")
+
+    assert [row["name"] for row in rows_of(sink.table())] == ["row 2"]
+    check_clean(sink.table())
+    convert(sink, "copy-on-write")
+    assert [row["name"] for row in rows_of(sink.table())] == ["row 2"]

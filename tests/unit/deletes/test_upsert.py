@@ -9,13 +9,16 @@ import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import types as spark
 from support.checks.invariants import check_clean, stored_files, unreferenced_files
 from support.checks.reader import listed, rows_of
 from support.keys.conversions import meanwhile as at_step
 from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keys.upserts import ENCODINGS, apart, commit_upsert, upsert, upsert_plan
 from support.programs.upserter import Upsert
-from support.tables.delete_files import delete_positions
+from support.tables.changes_by_others import set_columns
+from support.tables.delete_files import delete_ids, delete_positions
 from support.tables.sink import Sink, arrow_batch, local, paths_of
 
 from iceberg_ds.catalog.client import CatalogClient
@@ -425,3 +428,24 @@ def test_sink_alone_refuses_what_it_cannot_do(keyed: Sink) -> None:
         keyed.plan(COLUMNS, WriteMode.UPSERT, keys=("id",), delete_encoding="equality")
     with pytest.raises(OptionError, match="name the key columns"):
         keyed.plan(COLUMNS, WriteMode.UPSERT)
+
+
+def test_upsert_leaves_rows_deleted_that_others_deleted_by_a_dropped_column(sink: Sink) -> None:
+    """A file that is written again lacks the column, so the rows would come back."""
+    kinds = {"id": spark.LongType(), "name": spark.StringType(), "value": spark.LongType()}
+    every = spark.StructType([spark.StructField(name, kind) for name, kind in kinds.items()])
+    sent = spark.StructType(every.fields[1:])
+    sink.commit(sink.write([{"id": number, "name": f"row {number}", "value": 1} for number in range(3)], schema=every))
+    delete_ids(sink, 0)
+    set_columns(sink, NestedField(2, "name", StringType()), NestedField(3, "value", LongType()))
+    plan = sink.plan(sent, WriteMode.UPSERT, keys=("name",))
+
+    def upsert(encoding: RowEncoding) -> None:
+        messages = sink.write([{"name": "row 1", "value": 2}], schema=sent, plan=plan)
+        commit_upsert(sink, plan, encoding, messages)
+
+    with pytest.raises(UnsupportedTableError, match="deletes rows by a column that the table has dropped"):
+        upsert("copy-on-write")
+    upsert("position")
+
+    assert [tuple(row.values()) for row in rows_of(sink.table())] == [("row 1", 2), ("row 2", 1)]
