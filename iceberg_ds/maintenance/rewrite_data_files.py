@@ -35,6 +35,7 @@ from iceberg_ds.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DataFileError,
+    IcebergSinkError,
     OptionError,
     UnsupportedTableError,
 )
@@ -169,12 +170,17 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
     Raises:
         OptionError: The options or arguments are malformed, or name another table.
         TableNotFoundError: The table does not exist.
-        UnsupportedTableError: The table has files that cannot be read; nothing was committed.
-        DataFileError: Files could not be read or written; nothing was committed, without `partial-progress.enabled`.
-        RowCountError: New files do not have the rows of the old ones; nothing was committed.
+        UnsupportedTableError: The table's format version is 3, or its delete files cannot be read; nothing was
+            committed.
+        DataFileError: Files could not be read or written, or new files do not have the rows of the old ones; nothing
+            was committed.
+        RowCountError: Manifests do not list all rows; nothing was committed.
+        SchemaMismatchError, CommitMessageError: The table was changed so that the new files do not fit it, or replaced;
+            nothing was committed.
         CommitConflictError: Others kept changing the same files; nothing was committed.
         CommitStateUnknownError: It may have been committed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was committed.
+        With `partial-progress.enabled` the errors say which commits of this call stay.
     """
     if strategy not in _STRATEGIES:
         raise OptionError(f"Cannot rewrite data files: strategy is {strategy!r}, expected {' or '.join(_STRATEGIES)}.")
@@ -230,9 +236,17 @@ class Rewrite:
             settings = self._check(table.metadata)
             plan, groups = self._plan(table, settings, places)
             fault_point(FaultPoint.PLANNED)
-            stale = [
-                group for portion in _portions(groups, settings) for group in self._portion(plan, settings, portion)
-            ]
+            try:
+                stale = [
+                    group for portion in _portions(groups, settings) for group in self._portion(plan, settings, portion)
+                ]
+            except IcebergSinkError as failure:
+                if not self._result.snapshot_ids:
+                    raise
+                ids = ", ".join(map(str, self._result.snapshot_ids))
+                raise type(failure)(
+                    f"{failure} That is of the last commit; snapshots {ids} of this call stay."
+                ) from failure
             places = {group.files[0].place for group in stale}
             if not places:
                 break

@@ -22,9 +22,10 @@ from support.tables.delete_files import delete_equal, delete_ids, delete_positio
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
-from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError
+from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, DataFileError, OptionError
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.maintenance import rewrite_data_files
+from iceberg_ds.maintenance.rewrite_data_files import Rewrite
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes
 from iceberg_ds.spark.task_job import TaskJob
 from iceberg_ds.writers.rolling import RollingWriter
@@ -337,3 +338,24 @@ def test_limit_holds_for_all_plans_of_a_call_together(sink: Sink) -> None:
         result = rewrite(sink, target_file_size_bytes=size, max_files_to_rewrite="6")
 
     assert result.rewritten_data_files_count == 5  # the sixth alone would be copied
+
+
+def test_error_of_a_later_commit_says_which_ones_stay(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user would read that nothing was committed, and look for what has changed the table."""
+    small_files(sink, 12)
+    size = str(6 * local(data_paths(sink)[1]).stat().st_size)
+    commit, calls = Rewrite._commit, []
+
+    def fail_at_the_second(rewrite_: Rewrite, *arguments: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise CommitStateUnknownError("planned")
+        return commit(rewrite_, *arguments)
+
+    monkeypatch.setattr(Rewrite, "_commit", fail_at_the_second)
+    with pytest.raises(
+        CommitStateUnknownError, match=r"planned That is of the last commit; snapshots \d+ of this call"
+    ):
+        rewrite(sink, target_file_size_bytes=size, partial_progress_enabled="true")
+
+    assert ids(sink) == all_ids(12)
