@@ -38,6 +38,7 @@ GUIDES = [
         "metrics/index",
         "metrics/prometheus",
         "maintenance/rewrite-data-files",
+        "maintenance/index",
     )
 ]
 KEYS = [

@@ -22,8 +22,7 @@ from iceberg_ds import cli
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.cli import main
-from iceberg_ds.deletes import job
-from iceberg_ds.maintenance import rewrite_position_deletes as rewriting
+from iceberg_ds.spark import task_job
 
 
 @pytest.fixture
@@ -43,13 +42,13 @@ def test_job_rewrites_each_partition(
 ) -> None:
     """Executors could not run the tasks, or the driver alone would write the files of a large table."""
     rows, hidden = rows_of(filled.table()), hidden_rows(filled.table())
-    real, sessions = job._frame, list[Any]()
+    real, sessions = task_job._frame, list[Any]()
 
-    def noting(session: SparkSession, work: Any) -> Any:
+    def noting(session: SparkSession, work: Any, tasks: int) -> Any:
         sessions.append((session, len(work)))
-        return real(session, work)
+        return real(session, work, tasks)
 
-    monkeypatch.setattr(job, "_frame", noting)
+    monkeypatch.setattr(task_job, "_frame", noting)
     options = {**house.options, "min-input-files": "2"}
 
     result = iceberg_ds.rewrite_position_delete_files(NAME, spark, options=options)
@@ -73,7 +72,7 @@ def test_failed_job_commits_nothing(
 
         return run
 
-    monkeypatch.setattr(rewriting, "_task", broken)
+    monkeypatch.setattr(task_job.TaskJob, "_task", broken)
     with pytest.raises(iceberg_ds.DataFileError, match="nothing was committed: Spark's job failed"):
         iceberg_ds.rewrite_position_delete_files(NAME, spark, options={**house.options, "min-input-files": "2"})
 

@@ -117,6 +117,22 @@ def test_appends_of_others_meanwhile_are_no_harm(sink: Sink) -> None:
     assert sink.ids() == [1, 2, 5, 8, 9]
 
 
+def test_second_call_goes_on_where_history_expired_meanwhile(sink: Sink) -> None:
+    """What cannot be told is asked again."""
+    sink = lacking(sink)
+    head = head_of(sink)
+
+    def act() -> None:
+        write(sink, sent(("5", "5", None)))
+        expire(sink)
+
+    with pytest.raises(CommitConflictError, match=f"does not show snapshot {head} any more"):
+        requeued(sink, before_batch(1, act))
+
+    assert requeued(sink).rows == 2
+    assert sink.ids() == [1, 2, 5, 8, 9]
+
+
 def test_history_that_expires_meanwhile_is_no_harm(sink: Sink) -> None:
     """The batch before tells enough."""
     sink = lacking(sink)
