@@ -150,7 +150,8 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
     """Rewrite the data files of a branch that are too small, too large, or have too many deleted rows.
 
     The branch has the same rows afterwards, in fewer files and without those that are deleted. Streams, upserts and all
-    others may write meanwhile: none of them waits, and none of their rows or deletes is lost.
+    others may write meanwhile: none of them waits, and none of their rows or deletes is lost. Where an error below says
+    that nothing was committed, with `partial-progress.enabled` it says which commits of this call stay.
 
     Args:
         table: Identifier of the table, such as `db.events`.
@@ -180,7 +181,6 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
         CommitConflictError: Others kept changing the same files; nothing was committed.
         CommitStateUnknownError: It may have been committed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was committed.
-        With `partial-progress.enabled` the errors say which commits of this call stay.
     """
     if strategy not in _STRATEGIES:
         raise OptionError(f"Cannot rewrite data files: strategy is {strategy!r}, expected {' or '.join(_STRATEGIES)}.")
