@@ -29,8 +29,8 @@ from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan
-from iceberg_ds.planning.decide import check_supported
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, branch_snapshot_id, why_not_writable
+from iceberg_ds.planning.decide import check_rewritable
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, branch_snapshot_id
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ENCODINGS: tuple[RowEncoding, ...] = get_args(RowEncoding)
-# Higher format versions have deletion vectors in place of position deletes.
-_HIGHEST_VERSION = 2
 # The largest number of rounds: each one also searches the data files that others committed during the one before.
 _ROUNDS = 5
 
@@ -180,7 +178,7 @@ class Conversion:
         for number in itertools.count(1):
             table = self._catalog.load_table(self._options.table)
             try:
-                self._check(table.metadata)
+                check_rewritable(table.metadata, self._options, self._branch, f"convert deletes of {self._name}")
                 if to_delete is None or not to_delete.is_whole(self._search.read(table).files):
                     self._search.discard(table.io)
                     to_delete = self._keys_to_delete(table)
@@ -217,16 +215,6 @@ class Conversion:
 
     def _head(self, metadata: TableMetadata) -> Snapshot | None:
         return branch_head(metadata, self._branch)
-
-    def _check(self, metadata: TableMetadata) -> None:
-        if metadata.format_version > _HIGHEST_VERSION:
-            raise UnsupportedTableError(
-                f"Cannot convert deletes of {self._name}: its format version is {metadata.format_version}, where "
-                "deletion vectors take the place of position deletes, and they are not written here."
-            )
-        check_supported(metadata, self._name, self._options.table_properties)
-        if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
-            raise OptionError(f"Cannot convert deletes of {self._name}: {reason}.")
 
     def _keys_to_delete(self, table: Table) -> KeysToDelete:
         deletes = self._search.read(table).files.equalities

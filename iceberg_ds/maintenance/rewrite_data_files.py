@@ -54,8 +54,8 @@ from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan, new_operation
-from iceberg_ds.planning.decide import check_supported
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, why_not_writable
+from iceberg_ds.planning.decide import check_rewritable
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.spark.task_job import TaskJob, active_session
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.specs import describes_order, new_sort_order, parse_sort_by
@@ -67,8 +67,6 @@ logger = logging.getLogger(__name__)
 
 Strategy: TypeAlias = Literal["binpack", "sort"]
 _STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
-# Higher format versions have deletion vectors in place of position deletes, and rows that keep their ids.
-_HIGHEST_VERSION = 2
 # The largest number of plans: each one takes what others have made stale during the one before.
 _ROUNDS = 5
 # The largest number of tries to commit: each one moves the deletes that landed during the one before.
@@ -233,7 +231,8 @@ class Rewrite:
         places: set[tuple[int, str]] | None = None
         for _ in range(_ROUNDS):
             table = self._catalog.load_table(self._options.table)
-            settings = self._check(table.metadata)
+            check_rewritable(table.metadata, self._options, self._branch, self._action)
+            settings = RewriteOptions.of(self._given, table.metadata)
             plan, groups = self._plan(table, settings, places)
             fault_point(FaultPoint.PLANNED)
             try:
@@ -260,17 +259,6 @@ class Rewrite:
         result = replace(self._result, seconds=time.monotonic() - self._started)
         logger.info("%s", result)
         return result
-
-    def _check(self, metadata: TableMetadata) -> RewriteOptions:
-        if metadata.format_version > _HIGHEST_VERSION:
-            raise UnsupportedTableError(
-                f"Cannot {self._action}: its format version is {metadata.format_version}, where deletion vectors take "
-                "the place of position deletes and rows keep their ids, and these are not written here."
-            )
-        check_supported(metadata, self._name, self._options.table_properties)
-        if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
-            raise OptionError(f"Cannot {self._action}: {reason}.")
-        return RewriteOptions.of(self._given, metadata)
 
     def _plan(
         self, table: Table, settings: RewriteOptions, places: Collection[tuple[int, str]] | None

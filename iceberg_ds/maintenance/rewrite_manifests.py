@@ -50,11 +50,11 @@ from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity
-from iceberg_ds.planning.decide import check_supported
+from iceberg_ds.planning.decide import check_rewritable
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifest_merge import Merged, MergePolicy
 from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, why_not_writable
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.table.names import identifier_text
 
 logger = logging.getLogger(__name__)
@@ -305,9 +305,7 @@ class ManifestRewrite:
     def _plan(self, table: Table) -> WriteIdentity:
         """Drop what is stale, write new manifests for all that no other part covers, and return the write."""
         metadata = table.metadata
-        check_supported(metadata, self._name, self._options.table_properties)
-        if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
-            raise OptionError(f"Cannot rewrite manifests of {self._name}: {reason}.")
+        check_rewritable(metadata, self._options, self._branch, f"rewrite manifests of {self._name}")
         spec = self._spec(table)
         positions = self._positions(spec)
         write = new_write(self._options, metadata, Route(branch=self._branch), Fingerprint.of(metadata))

@@ -66,9 +66,9 @@ from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, positive_integer, whole_number
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity, WritePlan
-from iceberg_ds.planning.decide import check_supported
+from iceberg_ds.planning.decide import check_rewritable
 from iceberg_ds.secrets import refused_value
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, why_not_writable
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.spark.task_job import TaskJob, active_session
 from iceberg_ds.table.names import identifier_text
 
@@ -77,8 +77,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Higher format versions have deletion vectors in place of position deletes.
-_HIGHEST_VERSION = 2
 # The largest number of rounds: in each one, what others have changed meanwhile is written again.
 _ROUNDS = 5
 _TARGET_PROPERTY = "write.delete.target-file-size-bytes"
@@ -416,7 +414,7 @@ class PositionDeleteRewrite:
     def _prepare(self, table: Table) -> WriteIdentity | None:
         """Drop what is stale, rewrite what no other part covers, and return the write, None without any work."""
         metadata = table.metadata
-        self._check(metadata)
+        check_rewritable(metadata, self._options, self._branch, self._action)
         sizes = self._selection.sizes(metadata.properties)
         read = self._search.read(table)
         stale = [part for part, reason in zip(self._parts, self._why_stale(read.files), strict=True) if reason]
@@ -435,16 +433,6 @@ class PositionDeleteRewrite:
         job = TaskJob(plan=plan, write=write, action=self._action, answer=rewrite_group, refuse=_refused)
         self._take(groups, job.run(self._spark, groups))
         return write
-
-    def _check(self, metadata: TableMetadata) -> None:
-        if metadata.format_version > _HIGHEST_VERSION:
-            raise UnsupportedTableError(
-                f"Cannot {self._action}: its format version is {metadata.format_version}, where deletion vectors take "
-                "the place of position deletes, and they are not written here."
-            )
-        check_supported(metadata, self._name, self._options.table_properties)
-        if (reason := why_not_writable(metadata, Route(branch=self._branch))) is not None:
-            raise OptionError(f"Cannot {self._action}: {reason}.")
 
     def _selected(self, metadata: TableMetadata, deletes: Iterable[LiveFile]) -> list[LiveFile]:
         """Return the delete files of partitions that may have rows which `where` names."""

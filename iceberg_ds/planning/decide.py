@@ -262,6 +262,24 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
 
 
+def check_rewritable(metadata: TableMetadata, options: SinkOptions, branch: str, action: str) -> None:
+    """Refuse a table, or a branch, whose files cannot be rewritten without breaking it.
+
+    Args:
+        metadata: The table.
+        options: The user's.
+        branch: The branch whose files are to be rewritten.
+        action: What is to be done, such as `rewrite manifests of db.t`.
+
+    Raises:
+        UnsupportedTableError: The table cannot be written; lists all reasons.
+        OptionError: The branch cannot be written.
+    """
+    check_supported(metadata, identifier_text(options.table), options.table_properties)
+    if (reason := why_not_writable(metadata, Route(branch=branch))) is not None:
+        raise OptionError(f"Cannot {action}: {reason}.")
+
+
 def foreseen(metadata: TableMetadata, changes: Sequence[Propose]) -> tuple[TableMetadata, CommitRequest | None]:
     """Return the table after changes, each proposed for the result of the one before, and one request for all of them.
 
