@@ -10,6 +10,7 @@ import itertools
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -23,6 +24,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
 from iceberg_ds.writers.rewriting import FileRewriter
@@ -155,12 +157,4 @@ class _Task:
 def portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
     """Yield groups of data files of one partition, such that the positions of all rows of a group fit into memory."""
     for _, items in itertools.groupby(work, key=lambda item: item.place):
-        portion: list[FileWork] = []
-        rows = 0
-        for item in items:
-            if portion and rows + item.data_file.record_count > PORTION_ROWS:
-                yield portion
-                portion, rows = [], 0
-            portion.append(item)
-            rows += item.data_file.record_count
-        yield portion
+        yield from packed(items, PORTION_ROWS, attrgetter("data_file.record_count"))

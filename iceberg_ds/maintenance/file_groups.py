@@ -12,11 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from operator import attrgetter
 
 from iceberg_ds.deletes.index import LiveFiles, only_path
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.maintenance.rewrite_options import RewriteOptions
 from iceberg_ds.maintenance.rewrite_work import FileGroup
+from iceberg_ds.table.bin_packing import packed
 
 # A rest of more than this share of the target size is worth a file of its own.
 _WORTH_A_FILE = 0.75
@@ -56,7 +58,7 @@ def plan_groups(
     groups: list[FileGroup] = []
     for files in _by_place(work).values():
         wanted = [item for item in files if options.rewrite_all or rules.is_wanted(item)]
-        for group in _packed(wanted, options.max_file_group_size_bytes):
+        for group in packed(wanted, options.max_file_group_size_bytes, attrgetter("size_bytes")):
             if options.rewrite_all or rules.is_worth_it(group):
                 groups += _divided(group, options, rules, is_sorted=is_sorted)
     return _limited(_ordered(groups, options), options)
@@ -99,20 +101,6 @@ def _by_place(work: Iterable[FileWork]) -> dict[tuple[int, str], list[FileWork]]
     for item in work:
         found[item.place].append(item)
     return found
-
-
-def _packed(files: Iterable[FileWork], most: int) -> Iterator[list[FileWork]]:
-    """Yield the files in portions of at most so many bytes, or of one file, in their order."""
-    portion: list[FileWork] = []
-    size = 0
-    for item in files:
-        if portion and size + item.size_bytes > most:
-            yield portion
-            portion, size = [], 0
-        portion.append(item)
-        size += item.size_bytes
-    if portion:
-        yield portion
 
 
 def _divided(

@@ -13,6 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,7 @@ from iceberg_ds.io.files import file_io
 from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.table.partitioning import place_of
@@ -237,17 +239,8 @@ class _Task:
 
 
 def portions(targets: Sequence[Target]) -> Iterator[list[Target]]:
-    """Yield groups of data files, ordered by path, such that the positions of all rows of a group fit into memory."""
-    portion: list[Target] = []
-    rows = 0
-    for target in sorted(targets, key=lambda target: target.path):
-        if portion and rows + target.record_count > PORTION_ROWS:
-            yield portion
-            portion, rows = [], 0
-        portion.append(target)
-        rows += target.record_count
-    if portion:
-        yield portion
+    """Return groups of data files, ordered by path, such that the positions of all rows of a group fit into memory."""
+    return packed(sorted(targets, key=attrgetter("path")), PORTION_ROWS, attrgetter("record_count"))
 
 
 def hidden_digests(io: FileIO, deletes: Sequence[Replaced], targets: Sequence[Target]) -> dict[str, bytes]:

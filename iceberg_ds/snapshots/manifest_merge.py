@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
@@ -32,6 +33,7 @@ from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
 from iceberg_ds.snapshots.refs import branch_head
+from iceberg_ds.table.bin_packing import packed
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +104,8 @@ def groups_to_merge(manifests: Sequence[ManifestFile], policy: MergePolicy) -> I
             alike[content, manifest.partition_spec_id, _power(files, policy.min_count)].append(manifest)
     for members in alike.values():
         if len(members) >= policy.min_count:
-            yield from (part for part in _parts(members, policy.target_bytes) if len(part) > 1)
+            parts = packed(members, policy.target_bytes, attrgetter("manifest_length"))
+            yield from (part for part in parts if len(part) > 1)
 
 
 def _power(number: int, base: int) -> int:
@@ -110,18 +113,6 @@ def _power(number: int, base: int) -> int:
     while number >= base:
         number, power = number // base, power + 1
     return power
-
-
-def _parts(manifests: Sequence[ManifestFile], target_bytes: int) -> Iterator[list[ManifestFile]]:
-    part: list[ManifestFile] = []
-    size = 0
-    for manifest in manifests:
-        if part and size + manifest.manifest_length > target_bytes:
-            yield part
-            part, size = [], 0
-        part.append(manifest)
-        size += manifest.manifest_length
-    yield part
 
 
 def merge(
