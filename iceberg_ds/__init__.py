@@ -1,4 +1,4 @@
-"""Write batch and streaming Spark DataFrames into Apache Iceberg tables, exactly once, without a JVM jar.
+"""Write batch and streaming Spark DataFrames into Apache Iceberg tables, exactly once, and read tables, without a jar.
 
 import iceberg_ds
 iceberg_ds.register(spark)
@@ -30,6 +30,7 @@ from iceberg_ds.errors import (
     UnsupportedTableError,
 )
 from iceberg_ds.io.configuration import read_configuration
+from iceberg_ds.reading.source import IcebergSource
 from iceberg_ds.session import register
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from iceberg_ds.multi_table.cut import Cut, last_complete
     from iceberg_ds.multi_table.requeue import RequeueResult, requeue
     from iceberg_ds.multi_table.transaction import TableResult, Transaction, TransactionResult, transaction
+    from iceberg_ds.reading.read import read
     from iceberg_ds.spark.distribution import distribute
     from iceberg_ds.spark.whole_transactions import whole_transactions
 
@@ -119,6 +121,7 @@ _LATER = {
     "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
     "push_metrics": "iceberg_ds.metrics.prometheus",
+    "read": "iceberg_ds.reading.read",
     "remove_orphan_files": "iceberg_ds.maintenance.remove_orphan_files",
     "requeue": "iceberg_ds.multi_table.requeue",
     "rewrite_data_files": "iceberg_ds.maintenance.rewrite_data_files",
@@ -161,6 +164,7 @@ __all__ = [
     "Forecast",
     "IcebergSink",
     "IcebergSinkError",
+    "IcebergSource",
     "KeptSnapshot",
     "MaintenancePolicy",
     "MaintenanceResult",
@@ -207,6 +211,7 @@ __all__ = [
     "progress",
     "publish",
     "push_metrics",
+    "read",
     "register",
     "remove_orphan_files",
     "requeue",

@@ -174,8 +174,8 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
 
 def _refuse_reading() -> NoReturn:
     raise OptionError(
-        'Cannot read with format("icebergsink"): it only writes. Read the table with any Iceberg reader, '
-        'for example format("iceberg") of Iceberg\'s Spark runtime, PyIceberg or DuckDB.'
+        'Cannot read with format("icebergsink"): it only writes. Read with iceberg_ds.read(spark, "db.table"), or with '
+        'format("icebergsource") after iceberg_ds.register(spark).'
     )
 
 

@@ -1,4 +1,4 @@
-"""`register(spark)`: makes the sink known to a session, tunes its Arrow batches and hides secret options."""
+"""`register(spark)`: makes sink and source known to a session, tunes its Arrow batches and hides secret options."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
-
 from iceberg_ds.datasource import IcebergSink
+from iceberg_ds.reading.source import IcebergSource
 from iceberg_ds.secrets import spark_option_pattern, spark_text_pattern
+from iceberg_ds.spark.data_sources import make_known
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ _CATALOG_PREFIX = "catalog."
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("icebergsink")` known to `spark`, tune its Arrow batches and hide secret options.
+    """Make `icebergsink` and `icebergsource` known to `spark`, tune its Arrow batches and hide secret options.
 
     Sets, unless they are set already:
 
@@ -50,12 +50,8 @@ def register(spark: SparkSession) -> None:
     Args:
         spark: The session; classic, or of Spark Connect.
     """
-    try:
-        spark.dataSource.register(IcebergSink)
-    except AnalysisException as error:
-        # Spark 4.0 refuses a name that it has already found by itself.
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+    make_known(spark, IcebergSink)
+    make_known(spark, IcebergSource)
     _activate(spark)
     _set_unless_set(spark, _MAX_BYTES_PER_BATCH, _UNCHECKED)
     _set_unless_set(spark, _OPTIONS_REGEX, spark_option_pattern(_CATALOG_PREFIX))

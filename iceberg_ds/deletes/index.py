@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -318,6 +318,17 @@ class _Applying(Generic[_AnyDeletes]):
         near = self._by_place.get(found.place)
         here = [] if near is None else near.above(found.sequence_number)
         return [*self._everywhere.above(found.sequence_number), *here]
+
+
+def why_not_readable(file: DataFile) -> str | None:
+    """Return why a data file or a file of keys cannot be read, or None if it can."""
+    if file.file_format is not FileFormat.PARQUET:
+        return f"is a file of {file.file_format.value}, and only Parquet is read"
+    if file.key_metadata is not None:
+        return "is encrypted"
+    if file.content == DataFileContent.EQUALITY_DELETES and not file.equality_ids:
+        return "does not say by which columns it deletes"
+    return None
 
 
 def without_metrics(data_file: DataFile) -> DataFile:

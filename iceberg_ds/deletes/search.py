@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -44,6 +44,7 @@ from iceberg_ds.deletes.index import (
     key_types,
     only_path,
     plan_work,
+    why_not_readable,
 )
 from iceberg_ds.deletes.job import resolve
 from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
@@ -349,17 +350,6 @@ class KeySearch:
                     f"Cannot {self._action}: {file.file_path} {reason}. Rewrite its files with Iceberg's "
                     "rewrite_data_files instead."
                 )
-
-
-def why_not_readable(file: DataFile) -> str | None:
-    """Return why a data file or a file of keys cannot be read, or None if it can."""
-    if file.file_format is not FileFormat.PARQUET:
-        return f"is a file of {file.file_format.value}, and only Parquet is read"
-    if file.key_metadata is not None:
-        return "is encrypted"
-    if file.content == DataFileContent.EQUALITY_DELETES and not file.equality_ids:
-        return "does not say by which columns it deletes"
-    return None
 
 
 class RewriteByKeys:

@@ -27,8 +27,8 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import StaleWorkError
-from iceberg_ds.deletes.index import LiveFiles
-from iceberg_ds.deletes.search import BranchReader, why_not_readable
+from iceberg_ds.deletes.index import LiveFiles, why_not_readable
+from iceberg_ds.deletes.search import BranchReader
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import (
     CatalogError,

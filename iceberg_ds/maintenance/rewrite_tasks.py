@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,9 +20,7 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.cdc.row_digest import RowDigest
-from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.tasks import portions
-from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.errors import IcebergSinkError, RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -95,7 +93,7 @@ class _Task:
         rows = _Rows(self._plan, group, writing, files)
         before, kept, left_out = RowDigest(), [], 0
         with discarding(rows, writing):
-            for item, hidden in self._hidden_rows(group.files):
+            for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files):
                 count = before.count
                 for batch in self._rows_of(item.data_file, hidden):
                     before = before.with_rows(batch)
@@ -135,22 +133,11 @@ class _Task:
         rows = rows_of_file(self._io, file, spec, self._plan.writing.schema, left_out)
         return (batch for batch in rows if batch.num_rows)
 
-    def _hidden_rows(self, work: Sequence[FileWork]) -> Iterator[tuple[FileWork, pa.Array]]:
-        """Yield the files, each with the positions of its deleted rows, ascending, each once."""
-        matcher = Matcher(self._io, self._plan.key_types)
-        for items in portions(work):
-            found = matcher.find([item for item in items if item.keys])
-            for item in items:
-                by_position = hidden_positions(self._io, item.positions, item.path)
-                by_key = found[item.path].positions if item.path in found else _NONE
-                hidden = pc.unique(pa.concat_arrays([by_position, by_key])).sort()
-                yield item, hidden.filter(pc.less(hidden, item.data_file.record_count))
-
     def move(self, work: DeletesToMove) -> DeletesMoved:
         ends = list(itertools.accumulate(file.record_count for file in work.rewritten.files))
         found: dict[int, list[int]] = {}
         first_row = {item.path: first for item, first in work.files()}
-        for item, left_out in self._hidden_rows([item for item, _ in work.files()]):
+        for item, left_out in hidden_rows(self._io, self._plan.key_types, [item for item, _ in work.files()]):
             before = hidden_positions(self._io, item.positions, item.path)
             now = hidden_positions(self._io, work.now[item.path], item.path)
             if len(without(before, now)):

@@ -68,8 +68,8 @@ _BLOCK_ENTRIES = 100
 
 _WITH_DELETION_VECTORS: TableVersion = 3
 _POSITIONS = {field.field_id: position for position, field in enumerate(DATA_FILE_TYPE[_WITH_DELETION_VECTORS].fields)}
-# Spec, "Manifests": content_offset and content_size_in_bytes.
-_CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[144], _POSITIONS[145]
+# Spec, "Manifests": referenced_data_file, content_offset and content_size_in_bytes.
+_REFERENCED, _CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[143], _POSITIONS[144], _POSITIONS[145]
 _AVRO_SCHEMA = "avro.schema"
 # The parts of an Avro schema that are types (Avro spec, "Complex Types").
 _TYPES = frozenset({"type", "fields", "items", "values"})
@@ -257,6 +257,12 @@ def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:
     """Return offset and length, in bytes, of the deletion vector that an entry of `all_entries` names, or None."""
     offset, length = data_file[_CONTENT_OFFSET], data_file[_CONTENT_SIZE]
     return None if offset is None else (int(offset), int(length))
+
+
+def referenced_data_file(data_file: DataFile) -> str | None:
+    """Return the path of the only data file that the deletes of an entry of `all_entries` are of, or None."""
+    path: str | None = data_file[_REFERENCED]
+    return path
 
 
 def _entries(io: FileIO, manifest: ManifestFile, version: TableVersion) -> list[ManifestEntry]:

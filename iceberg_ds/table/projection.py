@@ -1,8 +1,8 @@
 """Pure: rows of a file, written with any schema that the table has had, in the table's current columns.
 
 Fields are matched by id at any depth. A column that the file lacks has the value of its identity partition field, else
-null. Values keep the types of the file. Source: Iceberg spec, "Column Projection", whose name mappings are not
-followed: files without field ids are refused. Defaults exist only in tables of version 3.
+null. Values keep the types of the file. Files without field ids get them from a name mapping, where the caller has
+one. Source: Iceberg spec, "Column Projection". Defaults exist only in tables of version 3.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 
 from iceberg_ds.table.arrow_schema import FIELD_ID_KEY, arrow_type
@@ -35,6 +36,35 @@ def _has_ids(field: pa.Field) -> bool:
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return _has_ids(data_type.value_field)
     return not pa.types.is_struct(data_type) or all(_has_ids(child) for child in data_type)
+
+
+def with_field_ids(file_schema: pa.Schema, mapping: NameMapping) -> pa.Schema:
+    """Return the columns of a file without field ids that a name mapping knows, with their ids.
+
+    Source: Iceberg spec, "Name Mapping Serialization".
+    """
+    by_name = _by_name(mapping.root)
+    return pa.schema([_mapped(field, by_name[field.name]) for field in file_schema if field.name in by_name])
+
+
+def _by_name(fields: Sequence[MappedField]) -> dict[str, MappedField]:
+    return {name: field for field in fields for name in field.names}
+
+
+def _mapped(field: pa.Field, found: MappedField) -> pa.Field:
+    inside, kind = _by_name(found.fields), field.type
+
+    def mapped(own: pa.Field, name: str) -> pa.Field:
+        return _mapped(own, inside[name]) if name in inside else own
+
+    if pa.types.is_struct(kind):
+        kind = pa.struct([mapped(own, own.name) for own in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(mapped(kind.key_field, "key"), mapped(kind.item_field, "value"))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(mapped(kind.value_field, "element"))
+    ids = {} if found.field_id is None else {FIELD_ID_KEY: str(found.field_id).encode()}
+    return pa.field(field.name, kind, field.nullable, ids)
 
 
 def field_id(field: pa.Field) -> int | None:

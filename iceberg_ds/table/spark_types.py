@@ -74,6 +74,8 @@ _FORMS: dict[type[IcebergType], str] = {
     TimeType: "give it as string, such as 10:00:00.5, or as time",
 }
 _TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
+# Where Spark's Parquet reader looks for the id of a field.
+PARQUET_FIELD_ID = "parquet.field.id"
 _MOST_DIGITS = 38  # of a decimal
 _MICROSECONDS = 6  # fractional digits of a second in Iceberg's time
 
@@ -268,6 +270,59 @@ def spark_name(kind: IcebergType) -> str:
             return f"decimal({kind.precision},{kind.scale})"
     known = _SPARK_TYPES.get(type(kind))
     return str(kind) if known is None else known.simpleString()
+
+
+def spark_type(kind: IcebergType, *, with_field_ids: bool = False) -> spark.DataType:  # noqa: PLR0911  # one a kind
+    """Return the Spark type of a column as it is read: uuid and time as text, fixed as binary.
+
+    Args:
+        kind: The column's type in the table.
+        with_field_ids: Whether fields of structs carry their ids, as Spark's Parquet reader takes them; uuid, which
+            that reader knows as bytes only, is binary then.
+
+    Raises:
+        UnsupportedTypeError: Spark has no such type.
+    """
+    match kind:
+        case UUIDType() if with_field_ids:
+            return spark.BinaryType()
+        case UUIDType() | TimeType():
+            return spark.StringType()
+        case FixedType():
+            return spark.BinaryType()
+        case DecimalType(precision=precision, scale=scale):
+            return spark.DecimalType(precision, scale)
+        case StructType(fields=fields):
+            return spark_struct(fields, with_field_ids=with_field_ids)
+        case ListType(element_type=element, element_required=is_required):
+            return spark.ArrayType(spark_type(element, with_field_ids=with_field_ids), not is_required)
+        case MapType(key_type=key, value_type=value, value_required=is_required):
+            keys, values = (spark_type(one, with_field_ids=with_field_ids) for one in (key, value))
+            return spark.MapType(keys, values, not is_required)
+    if type(kind) not in _SPARK_TYPES:
+        raise UnsupportedTypeError(str(kind), "leave the column out")
+    return _SPARK_TYPES[type(kind)]
+
+
+def spark_struct(fields: Iterable[NestedField], *, with_field_ids: bool = False) -> spark.StructType:
+    """Return the Spark struct of some columns, all of them nullable; arguments and errors as of `spark_type`."""
+    return spark.StructType(
+        [
+            spark.StructField(
+                field.name,
+                spark_type(field.field_type, with_field_ids=with_field_ids),
+                nullable=True,
+                metadata=_metadata(field, with_field_ids=with_field_ids),
+            )
+            for field in fields
+        ]
+    )
+
+
+def _metadata(field: NestedField, *, with_field_ids: bool) -> dict[str, object]:
+    if with_field_ids:
+        return {PARQUET_FIELD_ID: field.field_id}
+    return {} if field.doc is None else {"comment": field.doc}
 
 
 def next_step(source: IcebergType, target: IcebergType) -> str:

@@ -16,6 +16,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.sorting import SortOrder
 
 from iceberg_ds.errors import UnsupportedTableError
@@ -24,7 +25,7 @@ from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
-from iceberg_ds.table.projection import has_field_ids, project
+from iceberg_ds.table.projection import field_id, has_field_ids, project, with_field_ids
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 
@@ -55,14 +56,42 @@ def remaining_rows(
     Raises:
         NoFieldIdsError: The file's columns have no field ids.
     """
+    for _, batch in batches_of(io, path, schema, left_out):
+        yield project(batch, schema, partition_values)
+
+
+def batches_of(
+    io: FileIO, path: str, schema: Schema, left_out: pa.Array, mapping: NameMapping | None = None
+) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+    """Yield the rows of a data file except those left out, with their positions, and with the columns that it has.
+
+    Args:
+        io: Opens the table's storage.
+        path: The file.
+        schema: The columns to read, by field id; at least one column of the file is read.
+        left_out: The positions of the rows to leave out, from 0; in any order.
+        mapping: Gives columns of a file without field ids those of the table, by name; None to refuse such a file.
+
+    Raises:
+        NoFieldIdsError: The file's columns have no field ids.
+    """
     ascending = left_out.sort()
     first = 0
     with io.new_input(path).open() as stream:
         file = open_parquet(stream)
-        if not has_field_ids(file.schema_arrow):
-            raise NoFieldIdsError
-        for batch in file.iter_batches(_BATCH_ROWS):
-            yield project(_without(batch, first, ascending), schema, partition_values)
+        known = file.schema_arrow
+        if not has_field_ids(known):
+            if mapping is None:
+                raise NoFieldIdsError
+            known = with_field_ids(known, mapping)
+        wanted = {field.field_id for field in schema.fields}
+        names = [column.name for column in known if field_id(column) in wanted] or known.names[:1]
+        read = pa.schema([column for column in known if column.name in names])
+        for batch in file.iter_batches(_BATCH_ROWS, columns=names):
+            positions = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)), first - 1)
+            kept = _kept(positions, ascending)
+            rows = batch if mapping is None else batch.cast(read)
+            yield (positions, rows) if kept is None else (positions.filter(kept), rows.filter(kept))
             first += batch.num_rows
 
 
@@ -71,13 +100,11 @@ def count_positions(positions: pa.Array, count: int) -> int:
     return len(pc.unique(positions.filter(pc.less(positions, pa.scalar(count, positions.type)))))
 
 
-def _without(batch: pa.RecordBatch, first: int, left_out: pa.Array) -> pa.RecordBatch:
-    """Return the rows of a batch that are not left out; its first row is at position `first` in the file."""
-    begin, end = (bisect_left(left_out, at, key=lambda found: found.as_py()) for at in (first, first + batch.num_rows))
-    if begin == end:
-        return batch
-    own = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)), first - 1)
-    return batch.filter(pc.invert(pc.is_in(own, value_set=left_out[begin:end])))
+def _kept(positions: pa.Array, left_out: pa.Array) -> pa.Array | None:
+    """Return which of these positions, which follow each other, are not left out; None if none is."""
+    bounds = (positions[0].as_py(), positions[-1].as_py() + 1) if len(positions) else (0, 0)
+    begin, end = (bisect_left(left_out, at, key=lambda found: found.as_py()) for at in bounds)
+    return None if begin == end else pc.invert(pc.is_in(positions, value_set=left_out[begin:end]))
 
 
 def rows_of_file(

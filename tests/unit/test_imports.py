@@ -52,6 +52,7 @@ ROOMS = (
     {"commit"},
     {"planning"},
     {"deletes"},
+    {"reading"},
     {"multi_table"},
     {"inspect"},
     {"maintenance"},
@@ -72,11 +73,26 @@ RUN_IN_TASKS = {
     "maintenance.rewrite_tasks",
     "maintenance.rewrite_work",
     "maintenance.position_delete_tasks",
+    "reading.deleted_rows",
+    "reading.python_scan",
+    "reading.scan_task",
+    "reading.spark_arrow",
     "spark.write_job",
 }
 ABOVE_TASKS = {"catalog", "commit", "planning"}
 # What works without a running Spark.
-WITH_SPARK = {"spark", "deletes", "multi_table", "inspect", "maintenance", "datasource", "session", "cli", "__init__"}
+WITH_SPARK = {
+    "spark",
+    "deletes",
+    "reading",
+    "multi_table",
+    "inspect",
+    "maintenance",
+    "datasource",
+    "session",
+    "cli",
+    "__init__",
+}
 WITHOUT_SPARK = set().union(*ROOMS) - WITH_SPARK
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {
@@ -85,6 +101,7 @@ RESTS_ON_INNER_PARTS = {
     "pyiceberg_inner",
     "snapshots.manifest_file",
     "snapshots.manifests",
+    "spark.filesystems",
 }
 INNER_PACKAGES = ("pyiceberg.avro",)
 

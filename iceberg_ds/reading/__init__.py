@@ -1,0 +1,1 @@
+"""Reads tables: which files a snapshot has, and their rows as a DataFrame."""

@@ -1,0 +1,117 @@
+"""Which rows of data files are deleted by position: read from position delete files and from deletion vectors.
+
+Source: Iceberg spec, "Position Delete Files" and "Deletion Vectors"; Puffin spec, "deletion-vector-v1".
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.io import FileIO
+from pyroaring import BitMap64
+
+from iceberg_ds.errors import DataFileError
+from iceberg_ds.reading.scan_task import DeletionVector, ScanTask
+from iceberg_ds.table.names import FILE_PATH, POS
+
+_READERS = 8
+_MAGIC = bytes.fromhex("D1D33964")
+_FRAME = struct.Struct(">I")
+_WORD_BITS = 64
+
+
+def vector_positions(io: FileIO, vector: DeletionVector) -> list[int]:
+    """Return the positions, from 0 and ascending, of the rows that a deletion vector hides.
+
+    Raises:
+        DataFileError: It is damaged.
+    """
+    with io.new_input(vector.path).open() as stream:
+        stream.seek(vector.offset)
+        blob = stream.read(vector.length)
+    body, framed = blob[4:-4], len(blob) > 2 * _FRAME.size
+    is_whole = framed and _FRAME.unpack(blob[:4])[0] == len(body) and body.startswith(_MAGIC)
+    if not is_whole or _FRAME.unpack(blob[-4:])[0] != zlib.crc32(body):
+        raise DataFileError(f"Cannot read the deletion vector at {vector.offset} in {vector.path}: it is damaged.")
+    positions = list(BitMap64.deserialize(body[len(_MAGIC) :]))
+    if len(positions) != vector.cardinality:
+        raise DataFileError(
+            f"Cannot read the deletion vector at {vector.offset} in {vector.path}: it hides {len(positions)} rows, and "
+            f"its manifest says {vector.cardinality}."
+        )
+    return positions
+
+
+def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequence[int]]:
+    """Return the positions of the rows that are deleted by position, by path of the data file.
+
+    Each delete file is read once. Memory grows with the number of positions.
+
+    Raises:
+        DataFileError: A deletion vector is damaged.
+    """
+    vectors = {task.work.path: task.vector for task in tasks if task.vector is not None}
+    wanted: dict[str, list[str]] = defaultdict(list)
+    for task in tasks:
+        for path in task.work.positions:
+            wanted[path].append(task.work.path)
+    found: dict[str, list[int]] = defaultdict(list)
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
+        for path, positions in zip(
+            vectors, readers.map(lambda vector: vector_positions(io, vector), vectors.values()), strict=True
+        ):
+            found[path] += positions
+        for positions_of in readers.map(lambda path: _in_file(io, path, wanted[path]), wanted):
+            for path, positions in positions_of.items():
+                found[path] += positions
+    return dict(found)
+
+
+def _in_file(io: FileIO, deletes: str, paths: Iterable[str]) -> dict[str, list[int]]:
+    """Return the positions that a position delete file has for each of these data files."""
+    with io.new_input(deletes).open() as stream:
+        rows = pq.read_table(stream, columns=[FILE_PATH.name, POS.name])
+    names, positions = (rows.column(name).combine_chunks() for name in (FILE_PATH.name, POS.name))
+    found = {}
+    for path in paths:
+        own = positions.filter(pc.equal(names, path))
+        if len(own):
+            found[path] = own.to_pylist()
+    return found
+
+
+def word_count(task: ScanTask) -> int:
+    """Return how many 64-bit words have a bit for each row of a data file."""
+    return -(-task.data_file.record_count // _WORD_BITS)
+
+
+def as_words(tasks: Sequence[ScanTask], positions: Mapping[str, Sequence[int]]) -> tuple[pa.Array, dict[str, int]]:
+    """Return a bit for each row, set if it is deleted, in 64-bit words, the lowest bit first, file after file.
+
+    Args:
+        tasks: The data files.
+        positions: As `deleted_positions` returns them; positions behind the end of a file are of no row.
+
+    Returns:
+        The words of all files, and the number of the first word of each file by its path.
+    """
+    bits, first = bytearray(), {}
+    for task in tasks:
+        first[task.work.path] = len(bits) // 8
+        bits += _bits(positions.get(task.work.path, ()), word_count(task))
+    return pa.Array.from_buffers(pa.int64(), len(bits) // 8, [None, pa.py_buffer(bytes(bits))]), first
+
+
+def _bits(positions: Iterable[int], words: int) -> bytearray:
+    bits = bytearray(8 * words)
+    for position in positions:
+        if position >> 3 < len(bits):
+            bits[position >> 3] |= 1 << (position & 7)
+    return bits

@@ -1,0 +1,111 @@
+"""What differs from file to file, such as a sequence number, as a Spark expression over the rows of several files.
+
+Spark knows size and name of each row's file, but has no fast way to look a value up by them. So files are read in
+portions in which each has a mark of its own: its size or, where many have the same, a hash of its name. The value of a
+row's file is found by a few comparisons of the mark. A row whose file has no such mark fails the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import pyarrow as pa
+from pyiceberg.manifest import DataFile
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+
+from iceberg_ds.cdc.spark_hash import spark_hash
+from iceberg_ds.reading.deleted_rows import word_count
+from iceberg_ds.reading.scan_task import ScanTask
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+# Name of the column with the marks.
+MARK = "__file_mark"
+_MOST_FILES = 256  # of a portion: 8 comparisons
+# The bits of a portion's rows go to all tasks: at most 32 MiB, for 256 million rows, unless one file has more.
+_MOST_WORDS = 4_000_000
+# How many portions sizes may take beyond those that are needed: each is a scan of its own in the plan.
+_FURTHER_PORTIONS = 8
+
+_Marked = TypeVar("_Marked", ScanTask, DataFile)
+
+
+@dataclass(slots=True)
+class Portion(Generic[_Marked]):
+    """Files that are read together.
+
+    Attributes:
+        is_by_name: Whether marks are hashes of names; else they are sizes.
+        files: The files, in the order of their marks.
+        marks: Their marks, all different, ascending.
+    """
+
+    is_by_name: bool
+    files: list[_Marked] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    _words: int = 0
+
+    def takes(self, file: _Marked, mark: int) -> bool:
+        """Return whether there is room for a file whose mark is no lower than those before."""
+        is_other = not self.marks or self.marks[-1] != mark
+        return is_other and len(self.files) < _MOST_FILES and self._words + _words_of(file) <= _MOST_WORDS
+
+    def add(self, file: _Marked, mark: int) -> None:
+        """Add a file that it takes."""
+        self.files.append(file)
+        self.marks.append(mark)
+        self._words += _words_of(file)
+
+    def mark(self) -> Column:
+        """Return the mark of a row's file, by the name of the column in which `value` looks for it."""
+        found = F.hash("_metadata.file_name") if self.is_by_name else F.col("_metadata.file_size")
+        return found.alias(MARK)
+
+    def value(self, of: Callable[[_Marked], object]) -> Column:
+        """Return what `of` returns for a row's file: a number or a text."""
+        values = [of(file) for file in self.files]
+        if len(set(values)) == 1:
+            return F.lit(values[0])
+        unknown = F.raise_error(F.lit("a file that was read is none of the table's files, by its size or its name"))
+
+        def among(start: int, end: int) -> Column:
+            if end == start + 1:
+                return F.when(F.col(MARK) == self.marks[start], F.lit(values[start])).otherwise(unknown)
+            half = (start + end) // 2
+            return F.when(F.col(MARK) < self.marks[half], among(start, half)).otherwise(among(half, end))
+
+        return among(0, len(values))
+
+
+def portions(files: Sequence[_Marked]) -> list[Portion[_Marked]]:
+    """Return files in portions of a bounded number of files and rows."""
+    by_size = _packed(files, [_data_file(file).file_size_in_bytes for file in files], is_by_name=False)
+    if len(by_size) <= len(files) // _MOST_FILES + _FURTHER_PORTIONS:
+        return by_size
+    names = pa.array([_data_file(file).file_path.rpartition("/")[2] for file in files])
+    hashes = spark_hash([names])
+    by_name = by_size if hashes is None else _packed(files, hashes.to_pylist(), is_by_name=True)
+    return min(by_size, by_name, key=len)
+
+
+def _packed(files: Sequence[_Marked], marks: Sequence[int], *, is_by_name: bool) -> list[Portion[_Marked]]:
+    found: list[Portion[_Marked]] = []
+    for mark, number in sorted(zip(marks, range(len(files)), strict=True)):
+        file = files[number]
+        fitting = next((portion for portion in found if portion.takes(file, mark)), None)
+        if fitting is None:
+            fitting = Portion(is_by_name)
+            found.append(fitting)
+        fitting.add(file, mark)
+    return found
+
+
+def _data_file(file: _Marked) -> DataFile:
+    return file.data_file if isinstance(file, ScanTask) else file
+
+
+def _words_of(file: _Marked) -> int:
+    return word_count(file) if isinstance(file, ScanTask) else 0

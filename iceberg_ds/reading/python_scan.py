@@ -1,0 +1,191 @@
+"""A scan by Python tasks: the visible rows of data files as Arrow batches, as Spark takes them.
+
+Knows neither Spark nor the catalog. Slower than Spark's own reader, since all rows pass through Python; reads what
+Spark has no filesystem, no credentials or no type for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
+from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.types import IcebergType
+
+from iceberg_ds.deletes.hidden import hidden_rows
+from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.expressions.row_filter import RowFilter
+from iceberg_ds.io.files import file_io
+from iceberg_ds.reading.deleted_rows import vector_positions
+from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.spark_arrow import spark_values
+from iceberg_ds.table.bin_packing import packed
+from iceberg_ds.table.projection import project
+from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
+
+if TYPE_CHECKING:
+    from iceberg_ds.reading.request import PlannedRead
+    from iceberg_ds.reading.scan import ScanPlan
+
+# Spark's defaults for files, and Iceberg's for splits (`read.split.target-size`, `read.split.open-file-cost`).
+_TASK_BYTES, _OPEN_COST_BYTES = 128 * 1024 * 1024, 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTest:
+    """A predicate that rows must satisfy.
+
+    Attributes:
+        predicate: Its text.
+        case_sensitive: Whether names in it must match exactly.
+        time_zone: Time zone of times in it without a zone, or None if unknown.
+    """
+
+    predicate: str
+    case_sensitive: bool
+    time_zone: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonScan:
+    """What all tasks are told.
+
+    Attributes:
+        name: Identifier of the table, for messages.
+        location: Location of the table.
+        io_properties: What opens its storage.
+        schema: The table's columns.
+        columns: Names of the columns of the result, metadata columns among them.
+        key_types: Types of the columns that equality deletes delete by, by field id.
+        specs: The table's partition specs, by spec id.
+        name_mapping: The name mapping of files without field ids, as JSON; None if the table has none.
+        test: The rows to return; None for all rows.
+    """
+
+    name: str
+    location: str
+    io_properties: Mapping[str, str]
+    schema: Schema
+    columns: Sequence[str]
+    key_types: Mapping[int, IcebergType]
+    specs: Mapping[int, PartitionSpec]
+    name_mapping: str | None
+    test: RowTest | None
+
+    @classmethod
+    def of(cls, planned: PlannedRead) -> PythonScan:
+        """Return what tasks are told of a planned read."""
+        plan, request = planned.plan, planned.request
+        options = request.options
+        test = RowTest(
+            predicate=request.where or "true",
+            case_sensitive=bool(options.case_sensitive),
+            time_zone=options.time_zone,
+        )
+        scan = cls(
+            name=plan.name,
+            location=plan.metadata.location,
+            io_properties=planned.io_properties,
+            schema=plan.schema,
+            columns=planned.names,
+            key_types=plan.key_types,
+            specs=plan.specs,
+            name_mapping=plan.metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING),
+            test=None if request.where is None else test,
+        )
+        try:
+            scan.check()
+        except ValueError as problem:
+            raise OptionError(f"Cannot read {plan.name}: where is no predicate on its columns: {problem}.") from problem
+        return scan
+
+    def rows(self, tasks: Sequence[ScanTask]) -> Iterator[pa.RecordBatch]:
+        """Yield the visible rows of some data files; those of one partition follow each other.
+
+        Raises:
+            UnsupportedTableError: A file has no field ids, or values of other types than the table.
+            DataFileError: A deletion vector is damaged.
+        """
+        io = file_io(self.io_properties, self.location)
+        vectors = {task.work.path: task.vector for task in tasks}
+        for work, hidden in hidden_rows(io, self.key_types, [task.work for task in tasks]):
+            vector = vectors[work.path]
+            by_vector = [] if vector is None else vector_positions(io, vector)
+            try:
+                yield from self._rows_of(io, work, pa.concat_arrays([hidden, pa.array(by_vector, pa.int64())]))
+            except NoFieldIdsError as problem:
+                raise UnsupportedTableError(
+                    f"Cannot read {self.name}: {work.path} cannot be matched with the table's columns: {problem}, and "
+                    "the table has no property schema.name-mapping.default."
+                ) from problem
+            except pa.ArrowException as problem:
+                raise UnsupportedTableError(
+                    f"Cannot read {self.name}: {work.path} has values that are not of the table's types: {problem}."
+                ) from problem
+
+    def _rows_of(self, io: FileIO, work: FileWork, hidden: pa.Array) -> Iterator[pa.RecordBatch]:
+        mapping = None if self.name_mapping is None else parse_mapping_from_json(self.name_mapping)
+        for positions, batch in batches_of(io, work.path, self._read, hidden, mapping):
+            found = project(batch, self._read, work.partition_values)
+            rows, kept = found, positions
+            if self._filter is not None:
+                is_meant = self._filter.mask(found)
+                rows, kept = found.filter(is_meant), positions.filter(is_meant)
+            if rows.num_rows:
+                yield self._shown(rows, kept, work)
+
+    def _shown(self, rows: pa.RecordBatch, positions: pa.Array, work: FileWork) -> pa.RecordBatch:
+        """Return the columns of the result."""
+        extras = {
+            "_pos": lambda: positions,
+            "_file": lambda: pa.repeat(pa.scalar(work.path, pa.string()), rows.num_rows),
+            "_spec_id": lambda: pa.repeat(pa.scalar(work.data_file.spec_id, pa.int32()), rows.num_rows),
+        }
+        fields = {field.name: (number, field) for number, field in enumerate(self._read.fields)}
+        columns = []
+        for name in self.columns:
+            if name in fields:
+                number, field = fields[name]
+                columns.append(spark_values(rows.column(number), field.field_type))
+            else:
+                columns.append(extras[name]())
+        # Spark matches columns by their places.
+        return pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+
+    def check(self) -> None:
+        """Look at the predicate.
+
+        Raises:
+            ValueError: It cannot be evaluated.
+        """
+        _ = self._filter
+
+    @cached_property
+    def _read(self) -> Schema:
+        """The columns to read: those of the result, and those of the predicate."""
+        tested = set() if self.test is None else {column.field_id for column in self._filter_of(self.schema).columns}
+        wanted = [field for field in self.schema.fields if field.name in self.columns or field.field_id in tested]
+        return Schema(*wanted)
+
+    @cached_property
+    def _filter(self) -> RowFilter | None:
+        return None if self.test is None else self._filter_of(self._read)
+
+    def _filter_of(self, schema: Schema) -> RowFilter:
+        assert self.test is not None  # noqa: S101  # asked for only then
+        test = self.test
+        return RowFilter(test.predicate, schema, case_sensitive=test.case_sensitive, time_zone=test.time_zone)
+
+
+def task_groups(plan: ScanPlan) -> list[list[ScanTask]]:
+    """Return the data files of a scan in groups of bounded size, one for each task, partition after partition."""
+    by_place = sorted(plan.tasks, key=lambda task: task.work.place)
+    return list(packed(by_place, _TASK_BYTES, lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES)))

@@ -1,0 +1,188 @@
+"""`read`: the rows of a table as a DataFrame, read by Spark itself where it can, else by Python tasks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from urllib.parse import urlparse
+
+from pyiceberg.types import NestedField
+from pyspark.errors import AnalysisException, ParseException
+
+from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.reading.request import PlannedRead, ReadRequest, read_options, time_ms
+from iceberg_ds.reading.scan import ScanPlan
+from iceberg_ds.reading.source import frame_by_python
+from iceberg_ds.reading.spark_columns import is_hidden, why_not_by_spark
+from iceberg_ds.reading.spark_scan import SparkScan, column_of, hadoop_path, quoted
+from iceberg_ds.secrets import is_secret, masked_problem
+from iceberg_ds.spark.filesystems import has_filesystem
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+Reader: TypeAlias = Literal["auto", "spark", "python"]
+_READERS: tuple[Reader, ...] = get_args(Reader)
+_NAME_MAPPING = "schema.name-mapping.default"
+_SESSION_ZONE, _CASE_SENSITIVE = "spark.sql.session.timeZone", "spark.sql.caseSensitive"
+# The largest number of deleted positions that the driver reads.
+_MOST_POSITIONS = 20_000_000
+
+
+def read(  # noqa: PLR0913  # all but two by name
+    spark: SparkSession,
+    table: str,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    snapshot_id: int | None = None,
+    as_of: datetime | int | str | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    options: Mapping[str, str] | None = None,
+    reader: Reader = "auto",
+) -> DataFrame:
+    """Return the rows of a table as a DataFrame.
+
+    The snapshot is chosen now: what is committed later is not in it. Rows are read when the DataFrame is used: by
+    Spark's own Parquet reader where it can read them, with the session's own filesystems and credentials; else by
+    Python tasks. Switches `spark.sql.parquet.fieldId.read.enabled` on in the session, which Spark asks when a query
+    runs: leave it on.
+
+    Args:
+        spark: The session; classic, or of Spark Connect.
+        table: Identifier of the table, such as `db.events`.
+        columns: Names of the columns; also `_file`, `_pos` and `_spec_id`, which follow the others: path of a row's
+            file, position of the row in it from 0, and id of the file's partition spec. None for the table's columns.
+        where: A predicate in Spark's SQL: only rows that satisfy it are returned, and files are passed over that
+            cannot have any by their partitions and metrics. None for all rows.
+        snapshot_id: Id of the snapshot to read. At most one of this and the next three is given; with none of them,
+            the head of option `branch`, or of `main`, is read.
+        as_of: Read the snapshot that was current in `main` then: a time with a time zone, milliseconds since the Unix
+            epoch, or a text such as `2026-11-21T12:00:00Z`.
+        branch: Read the head of this branch.
+        tag: Read the snapshot of this tag.
+        options: `catalog`, `catalog.*`, `warehouse`, `namespace`, `branch`, as for a write. None for no options.
+        reader: `spark` for Spark's Parquet reader, `python` for Python tasks, `auto` to choose.
+
+    Returns:
+        The rows, in no order. All columns are nullable; uuid and time are text, fixed is binary.
+
+    Raises:
+        OptionError: The options or arguments are malformed; there is no such snapshot or column.
+        TableNotFoundError: The table does not exist.
+        UnsupportedTableError: The table has files or columns that cannot be read.
+        DataFileError: Files of the snapshot are missing or damaged.
+        CatalogError: The catalog could not be reached or refused.
+    """
+    if reader not in _READERS:
+        raise OptionError(f"Cannot read {table}: reader is {reader!r}, expected one of {', '.join(_READERS)}.")
+    if isinstance(columns, str):
+        raise OptionError(f"Cannot read {table}: columns is the text {columns!r}, expected a list of names.")
+    started = time.monotonic()
+    asked = {
+        "columns": columns if columns is None else list(columns),
+        "where": where,
+        "snapshot-id": snapshot_id,
+        "as-of-timestamp": time_ms(table, as_of),
+        "branch": branch,
+        "tag": tag,
+        "time-zone": str(spark.conf.get(_SESSION_ZONE)),
+        "case-sensitive": str(spark.conf.get(_CASE_SENSITIVE)).lower(),
+    }
+    given = read_options(table, options, asked)
+    planned = ReadRequest.of(given).plan()
+    rows, how = _rows(spark, planned, given, reader)
+    logger.info(
+        "Reading snapshot %s of %s: %d data files, %d passed over, %s, planned in %d ms",
+        planned.plan.snapshot_id,
+        planned.plan.name,
+        len(planned.plan.tasks),
+        planned.plan.left_out,
+        how,
+        (time.monotonic() - started) * 1000,
+    )
+    return _selected(planned, rows)
+
+
+def _rows(spark: SparkSession, planned: PlannedRead, given: Mapping[str, str], reader: Reader) -> tuple[DataFrame, str]:
+    """Return the rows, with all columns that the predicate may need, and how they are read."""
+    fields = planned.fields
+    if planned.request.where is not None:  # Spark reads only those of them that the predicate needs
+        fields = (*fields, *(field for field in planned.plan.schema.fields if field not in fields))
+    why = (
+        "it is asked for"
+        if reader == "python" and planned.plan.tasks
+        else _why_not_spark(spark, planned, fields, reader)
+    )
+    if why is None:
+        scan = SparkScan(spark=spark, io=planned.io, plan=planned.plan, fields=fields, extras=planned.extras)
+        return scan.frame(), "by Spark"
+    names = [*(field.name for field in fields), *planned.extras]
+    return frame_by_python(spark, given, planned, names), f"by Python tasks, because {why}"
+
+
+def _why_not_spark(
+    spark: SparkSession, planned: PlannedRead, fields: Sequence[NestedField], reader: Reader
+) -> str | None:
+    """Return why Spark does not read the rows, or None if it does.
+
+    Raises:
+        UnsupportedTableError: Spark is asked for, and cannot.
+    """
+    why = why_not_by_spark(fields) or _why_not_files(planned.plan)
+    if why is not None and reader == "spark":
+        raise UnsupportedTableError(f'Cannot read {planned.plan.name} with reader="spark": {why}. Leave reader out.')
+    return why if reader == "spark" else why or _why_not_opened(spark, planned)
+
+
+def _why_not_files(plan: ScanPlan) -> str | None:
+    """Return why Spark cannot read the files of a scan whatever filesystems it has, or None if it can."""
+    if _NAME_MAPPING in plan.metadata.properties:
+        return f"property {_NAME_MAPPING} says that the table may have files without field ids"
+    for number in plan.key_types:
+        try:
+            column_of(plan, number)
+        except LookupError:
+            return f"rows are deleted by field {number}, which is inside a column"
+    hidden = next((path for task in plan.tasks if is_hidden(path := task.work.path)), None)
+    if hidden is not None:
+        return f"it passes over files with such names as {hidden}"
+    vectors = sum(task.vector.cardinality for task in plan.tasks if task.vector is not None)
+    count = vectors + sum(file.record_count for file in plan.deletes.values())
+    if count > _MOST_POSITIONS:
+        return f"{count:,} rows are deleted by position, and the driver takes {_MOST_POSITIONS:,} of them"
+    return None
+
+
+def _why_not_opened(spark: SparkSession, planned: PlannedRead) -> str | None:
+    """Return why Spark may not open the files of a scan, or None if it can."""
+    schemes = {urlparse(hadoop_path(task.work.path)).scheme for task in planned.plan.tasks} - {"", "file"}
+    if schemes and any(map(is_secret, planned.io.properties)):
+        return "the catalog has the storage's credentials, and Spark has not"
+    lacking = next((scheme for scheme in sorted(schemes) if not has_filesystem(spark, scheme)), None)
+    return None if lacking is None else f"Spark has no filesystem for {lacking}, or does not tell"
+
+
+def _selected(planned: PlannedRead, rows: DataFrame) -> DataFrame:
+    """Return the rows that satisfy the predicate, with the columns of the result.
+
+    Raises:
+        OptionError: Spark does not understand the predicate.
+    """
+    where = planned.request.where
+    if where is not None:
+        try:
+            rows = rows.where(where)
+            rows.schema  # noqa: B018  # Spark Connect finds no error before
+        except (AnalysisException, ParseException) as problem:
+            reason = masked_problem(where, str(problem).strip().splitlines()[0])
+            raise OptionError(
+                f"Cannot read {planned.plan.name}: where is no predicate on its columns: {reason}"
+            ) from None
+    return rows.select(*map(quoted, planned.names))

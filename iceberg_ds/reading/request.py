@@ -1,0 +1,245 @@
+"""What a read is asked for, by arguments or by options of `icebergsource`, and its plan."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.errors import OptionError
+from iceberg_ds.expressions.parser import Tree, parse_predicate
+from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, plan_scan
+from iceberg_ds.secrets import masked_problem
+from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
+
+logger = logging.getLogger(__name__)
+
+# Metadata columns (spec, "Reserved Field IDs").
+EXTRAS = {
+    field.name: field
+    for field in (
+        NestedField(2147483646, "_file", StringType(), required=False),
+        NestedField(2147483645, "_pos", LongType(), required=False),
+        NestedField(2147483643, "_spec_id", IntegerType(), required=False),
+    )
+}
+# What a read takes of the options of a write, beside the catalog's properties.
+_OF_WRITES = frozenset({"table", "path", "namespace", "catalog", "warehouse", "branch", "case-sensitive", "time-zone"})
+_OF_READS = ("snapshot-id", "as-of-timestamp", "tag", "schema-id", "columns", "where")
+_CATALOG_PREFIX = "catalog."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """A read.
+
+    Attributes:
+        options: The table and its catalog; how names and times in a predicate are understood.
+        choice: The snapshot.
+        columns: Names of the columns; None for the table's.
+        where: The rows; None for all.
+    """
+
+    options: SinkOptions
+    choice: SnapshotChoice
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> ReadRequest:
+        """Return the read that options ask for.
+
+        Args:
+            given: The options, by names in lower case.
+
+        Raises:
+            OptionError: An option is unknown or malformed.
+        """
+        own = {key: text for key, text in given.items() if key in _OF_READS}
+        of_writes = {key: text for key, text in given.items() if key not in own}
+        name = str(given.get("table") or given.get("path"))
+        for key in of_writes:
+            if key not in _OF_WRITES and not key.startswith(_CATALOG_PREFIX):
+                known = ", ".join(sorted((*_OF_READS, *_OF_WRITES - {"path"})))
+                raise OptionError(f"Cannot read {name}: option '{key}' is none of a read ({known}, catalog.*).")
+        parsed = parse_options(of_writes)
+        return cls(
+            options=parsed,
+            choice=SnapshotChoice(
+                snapshot_id=_number(name, "snapshot-id", own.get("snapshot-id")),
+                as_of_ms=_number(name, "as-of-timestamp", own.get("as-of-timestamp")),
+                branch=parsed.branch,
+                tag=own.get("tag"),
+                schema_id=_number(name, "schema-id", own.get("schema-id")),
+            ),
+            columns=None if own.get("columns") is None else _names(name, own["columns"]),
+            where=own.get("where"),
+        )
+
+    @property
+    def name(self) -> str:
+        """Identifier of the table."""
+        return identifier_text(self.options.table)
+
+    def plan(self) -> PlannedRead:
+        """Load the table and plan the read.
+
+        Raises:
+            OptionError: There is no such snapshot or column.
+            TableNotFoundError: The table does not exist.
+            UnsupportedTableError: The table has files that cannot be read.
+            DataFileError: Manifests cannot be read.
+            CatalogError: The catalog could not be reached or refused.
+        """
+        catalog = connect(catalog_settings(self.options))
+        with catalog.hiding_secrets():
+            table = catalog.load_table(self.options.table)
+            plan = plan_scan(
+                self.name,
+                table.metadata,
+                table.io,
+                self.choice,
+                where=self._tree(),
+                case_sensitive=bool(self.options.case_sensitive),
+                time_zone=self.options.time_zone,
+            )
+            fields, extras = self._chosen(plan.schema)
+            return PlannedRead(
+                request=self,
+                plan=plan,
+                io=table.io,
+                io_properties=catalog.plan_properties(table),
+                fields=fields,
+                extras=extras,
+            )
+
+    def _tree(self) -> Tree | None:
+        """Return the predicate that files are passed over by; None if only Spark understands it."""
+        if self.where is None:
+            return None
+        try:
+            return parse_predicate(self.where)
+        except ValueError as problem:
+            logger.info("All files of %s are read: %s", self.name, masked_problem(self.where, str(problem)))
+            return None
+
+    def _chosen(self, schema: Schema) -> tuple[tuple[NestedField, ...], tuple[str, ...]]:
+        """Return the columns of the table that are wanted, and the metadata columns.
+
+        Raises:
+            OptionError: There is no such column, or it is named twice.
+        """
+        if self.columns is None:
+            return schema.fields, ()
+        names = [field.name for field in schema.fields]
+        fields, extras = [], []
+        for column in self.columns:
+            try:
+                position = find_position(column, names, case_sensitive=self.options.case_sensitive)
+            except AmbiguousNameError as problem:
+                raise OptionError(f"Cannot read {self.name}: {problem}.") from problem
+            if position is not None:
+                fields.append(schema.fields[position])
+            elif column in EXTRAS:
+                extras.append(column)
+            else:
+                raise OptionError(
+                    f"Cannot read {self.name}: it has no column '{column}' (columns: {', '.join(names)})."
+                )
+        if len({*extras, *(field.field_id for field in fields)}) < len(self.columns):
+            raise OptionError(f"Cannot read {self.name}: a column is named twice: {', '.join(self.columns)}.")
+        return tuple(fields), tuple(extras)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRead:
+    """A read with its plan.
+
+    Attributes:
+        request: What is asked for.
+        plan: The files.
+        io: Opens the table's storage in this process.
+        io_properties: What opens it in tasks.
+        fields: The columns of the table that are wanted, in order.
+        extras: The metadata columns that are wanted, which follow.
+    """
+
+    request: ReadRequest
+    plan: ScanPlan
+    io: FileIO
+    io_properties: Mapping[str, str]
+    fields: tuple[NestedField, ...]
+    extras: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns of the result."""
+        return [*(field.name for field in self.fields), *self.extras]
+
+
+def read_options(table: str, options: Mapping[str, str] | None, asked: Mapping[str, object]) -> dict[str, str]:
+    """Return the options of `icebergsource` for a call, in lower case; arguments win over options.
+
+    Args:
+        table: Identifier of the table.
+        options: The options that are given.
+        asked: What arguments say, by the name of their option; None for what they do not say.
+
+    Raises:
+        OptionError: Option `table` names another table.
+    """
+    given = options_of_call(table, options)
+    said = {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in asked.items() if value is not None
+    }
+    if said.keys() & {"snapshot-id", "as-of-timestamp", "tag"}:
+        given.pop("branch", None)
+    return {**given, **said}
+
+
+def time_ms(table: str, as_of: datetime | int | str | None) -> int | None:
+    """Return a time in milliseconds since the Unix epoch.
+
+    Raises:
+        OptionError: It is no time, or no time zone says which.
+    """
+    if as_of is None or (isinstance(as_of, int) and not isinstance(as_of, bool)):
+        return as_of
+    moment = as_of
+    if isinstance(moment, str):
+        with suppress(ValueError):
+            moment = datetime.fromisoformat(moment)
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise OptionError(
+            f"Cannot read {table}: as_of is {as_of!r}, expected a time with a time zone, such as 2026-11-21T12:00:00Z."
+        )
+    return int(moment.timestamp() * 1000)
+
+
+def _number(name: str, option: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise OptionError(f"Cannot read {name}: option '{option}' is {text!r}, expected a whole number.") from None
+
+
+def _names(name: str, text: str) -> tuple[str, ...]:
+    if not text.lstrip().startswith("["):
+        return tuple(part.strip() for part in text.split(","))
+    try:
+        return tuple(map(str, json.loads(text)))
+    except ValueError:
+        raise OptionError(f"Cannot read {name}: option 'columns' is no list in JSON.") from None

@@ -1,0 +1,293 @@
+"""Plans a read on the driver: the snapshot, its schema, the data files that may have rows, and the deletes of each.
+
+Reads manifests as version 3 has them, so that deletion vectors are seen. A file that is left out has, by its partition
+or its metrics, no row that satisfies the predicate. Source: Iceberg spec, "Scan Planning".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IcebergType
+
+from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work, why_not_readable
+from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.error_hints import advice
+from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
+from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
+from iceberg_ds.expressions.parser import Tree
+from iceberg_ds.reading.scan_task import DeletionVector, ScanTask
+from iceberg_ds.secrets import mask_text, masked_cause
+from iceberg_ds.snapshots.manifests import all_entries, deletion_vector, live_manifests, referenced_data_file
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
+
+_READERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotChoice:
+    """Which snapshot is read: at most one of these; none for the head of `main`.
+
+    Attributes:
+        snapshot_id: Id of the snapshot.
+        as_of_ms: The snapshot that was current in `main` at this time, in milliseconds since the Unix epoch.
+        branch: The head of this branch.
+        tag: The snapshot of this tag.
+        schema_id: Id of the schema to read with; None for the table's at the head of a branch, else the snapshot's.
+    """
+
+    snapshot_id: int | None = None
+    as_of_ms: int | None = None
+    branch: str | None = None
+    tag: str | None = None
+    schema_id: int | None = None
+
+    def of(self, metadata: TableMetadata) -> Snapshot | None:
+        """Return the snapshot; None if the branch has none, as a new table.
+
+        Raises:
+            ValueError: There is no such snapshot, or more than one is named.
+        """
+        given = {
+            "snapshot_id": self.snapshot_id,
+            "as_of": self.as_of_ms,
+            "branch": self.branch,
+            "tag": self.tag,
+        }
+        named = [name for name, value in given.items() if value is not None]
+        if len(named) > 1:
+            raise ValueError(f"{' and '.join(named)} name a snapshot each: give one of them")
+        if self.snapshot_id is not None:
+            found = find_snapshot(metadata, self.snapshot_id)
+            if found is None:
+                raise ValueError(f"it has no snapshot {self.snapshot_id}, or no longer: it may have expired")
+            return found
+        if self.as_of_ms is not None:
+            return _as_of(metadata, self.as_of_ms)
+        if self.tag is not None or self.branch not in {None, MAIN_BRANCH}:
+            return _of_ref(metadata, self.tag, self.branch)
+        return branch_head(metadata, MAIN_BRANCH)
+
+    def schema(self, metadata: TableMetadata, snapshot: Snapshot | None) -> Schema:
+        """Return the schema of the read.
+
+        Raises:
+            ValueError: There is no such schema.
+        """
+        number = self.schema_id
+        is_fixed = self.snapshot_id is not None or self.as_of_ms is not None or self.tag is not None
+        if number is None and is_fixed and snapshot is not None:
+            number = snapshot.schema_id
+        if number is None:
+            return metadata.schema()
+        found = next((schema for schema in metadata.schemas if schema.schema_id == number), None)
+        if found is None:
+            raise ValueError(f"it has no schema {number}")
+        return found
+
+
+def _as_of(metadata: TableMetadata, as_of_ms: int) -> Snapshot:
+    entries = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= as_of_ms]
+    found = find_snapshot(metadata, entries[-1].snapshot_id) if entries else None
+    if found is None:
+        time = datetime.fromtimestamp(as_of_ms / 1000, timezone.utc).isoformat()
+        first = min((entry.timestamp_ms for entry in metadata.snapshot_log), default=None)
+        known = "none" if first is None else datetime.fromtimestamp(first / 1000, timezone.utc).isoformat()
+        raise ValueError(f"it has no snapshot of {time} or before; the first that is known is of {known}")
+    return found
+
+
+def _of_ref(metadata: TableMetadata, tag: str | None, branch: str | None) -> Snapshot | None:
+    name, kind = (tag, "tag") if tag is not None else (branch, "branch")
+    ref = metadata.refs.get(str(name))
+    if ref is None or ref.snapshot_ref_type.value != kind:
+        names = ", ".join(sorted(n for n, other in metadata.refs.items() if other.snapshot_ref_type.value == kind))
+        raise ValueError(f"it has no {kind} '{name}' ({kind}s: {names or 'none'})")
+    return find_snapshot(metadata, ref.snapshot_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPlan:
+    """What is read.
+
+    Attributes:
+        name: Identifier of the table, for messages.
+        snapshot_id: The snapshot; None if the table has none.
+        schema: The columns, as the table or the snapshot has them.
+        metadata: The table.
+        tasks: The data files, in the order of the manifests.
+        deletes: The position delete files that apply to some of them, by path.
+        key_files: The equality delete files that apply to some of them, by path.
+        key_types: Types of the columns that equality deletes delete by, by field id.
+        specs: The table's partition specs, by spec id.
+        left_out: How many data files were left out by the predicate.
+    """
+
+    name: str
+    snapshot_id: int | None
+    schema: Schema
+    metadata: TableMetadata
+    tasks: Sequence[ScanTask]
+    deletes: Mapping[str, DataFile]
+    key_files: Mapping[str, DataFile]
+    key_types: Mapping[int, IcebergType]
+    specs: Mapping[int, PartitionSpec]
+    left_out: int = 0
+
+
+def plan_scan(  # noqa: PLR0913  # all but three by name
+    name: str,
+    metadata: TableMetadata,
+    io: FileIO,
+    choice: SnapshotChoice,
+    *,
+    where: Tree | None,
+    case_sensitive: bool,
+    time_zone: str | None,
+) -> ScanPlan:
+    """Return what a read of a table has to read.
+
+    Args:
+        name: Identifier of the table, for messages.
+        metadata: The table.
+        io: Opens its storage.
+        choice: The snapshot.
+        where: A predicate, as `parser.parse_predicate` returns it: files without such rows are left out. None for all.
+        case_sensitive: Whether names in it must match exactly.
+        time_zone: Time zone of times in it without a zone, or None if unknown.
+
+    Raises:
+        OptionError: The snapshot, or a column of the predicate, is not there.
+        UnsupportedTableError: A file cannot be read, or is listed twice.
+        DataFileError: Manifests cannot be read.
+    """
+    try:
+        snapshot = choice.of(metadata)
+        schema = choice.schema(metadata, snapshot)
+        at_schema = metadata.model_copy(update={"current_schema_id": schema.schema_id})
+        meant = None
+        if where is not None:
+            meant = FilterRange(at_schema, where, case_sensitive=case_sensitive, time_zone=time_zone)
+    except ValueError as problem:
+        raise OptionError(f"Cannot read {name}: {problem}.") from problem
+    entries, total = _read(name, io, snapshot, meant)
+    live, vectors = _by_content(name, entries)
+    schemas = [*sorted(metadata.schemas, key=lambda one: one.schema_id), schema]
+    try:
+        types = key_types(schemas, map(KeySource.of, live.equalities))
+    except ValueError as problem:
+        raise UnsupportedTableError(f"Cannot read {name}: {problem}.") from problem
+    specs = all_specs(metadata)
+    work = plan_work(live, [*map(KeySource.of, live.equalities)], specs, types, with_all=True)
+    entry_of = {found.path: found.data_file for found in live.data}
+    tasks = [_task(item, entry_of[item.path], vectors.get(item.path)) for item in work]
+    applied = {path for task in tasks for path in task.work.positions}
+    keys = {key.path for task in tasks for key in task.work.keys}
+    return ScanPlan(
+        name=name,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        schema=schema,
+        metadata=metadata,
+        tasks=tasks,
+        deletes={found.path: found.data_file for found in live.positions if found.path in applied},
+        key_files={found.path: found.data_file for found in live.equalities if found.path in keys},
+        key_types=types,
+        specs=specs,
+        left_out=total - len(tasks),
+    )
+
+
+def _read(name: str, io: FileIO, snapshot: Snapshot | None, meant: FilterRange | None) -> tuple[list[LiveFile], int]:
+    """Return the live files that may have rows of the predicate, deletes included, and how many data files there are.
+
+    Files that a manifest of its own leaves out count as far as the manifest list tells their number.
+    """
+    try:
+        manifests = live_manifests(io, snapshot)
+        wanted = [one for one in manifests if one.content != 0 or meant is None or meant.may_touch(one)]
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
+            read = list(readers.map(lambda one: _live(io, one), wanted))
+    except Exception as error:  # of any storage library
+        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
+        raise DataFileError(
+            f"Cannot read {name}: the manifests of snapshot {snapshot.snapshot_id if snapshot else None} cannot be "
+            f"read: {reason}. {advice(error)}".rstrip()
+        ) from masked_cause(error, io.properties)
+    files = [live for listed in read for live in listed]
+    skipped = [one for one in manifests if one not in wanted]
+    total = sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in skipped)
+    total += sum(live.data_file.content == DataFileContent.DATA for live in files)
+    return [live for live in files if meant is None or _may_have(live, meant)], total
+
+
+def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
+    return [
+        LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
+        for entry in all_entries(io, manifest)
+        if entry.status is not ManifestEntryStatus.DELETED
+    ]
+
+
+def _may_have(live: LiveFile, meant: FilterRange) -> bool:
+    is_data = live.data_file.content == DataFileContent.DATA
+    return not is_data or meant.coverage(live.data_file) is not Coverage.OUTSIDE
+
+
+def _by_content(name: str, files: Sequence[LiveFile]) -> tuple[LiveFiles, dict[str, DeletionVector]]:
+    """Return the files by content, and the deletion vectors by the data file that each is of.
+
+    Raises:
+        UnsupportedTableError: A file cannot be read, or is listed twice.
+    """
+    vectors: dict[str, DeletionVector] = {}
+    others: list[LiveFile] = []
+    for live in files:
+        place = deletion_vector(live.data_file)
+        if live.data_file.content == DataFileContent.DATA or place is None:
+            others.append(live)
+            continue
+        path = referenced_data_file(live.data_file)
+        if path is None or path in vectors:
+            told = "does not name its data file" if path is None else f"is the second one of {path}"
+            raise UnsupportedTableError(f"Cannot read {name}: the deletion vector at {place[0]} in {live.path} {told}.")
+        vectors[path] = DeletionVector(
+            path=live.path, offset=place[0], length=place[1], cardinality=live.data_file.record_count
+        )
+    _check(name, others)
+    return LiveFiles.of(others), vectors
+
+
+def _check(name: str, files: Sequence[LiveFile]) -> None:
+    for live in files:
+        if (reason := why_not_readable(live.data_file)) is not None:
+            raise UnsupportedTableError(f"Cannot read {name}: {live.path} {reason}.")
+    listed = Counter(live.path for live in files if live.data_file.content == DataFileContent.DATA)
+    twice = [path for path, count in listed.items() if count > 1]
+    if twice:
+        raise UnsupportedTableError(
+            f"Cannot read {name}: it lists {twice[0]} more than once, and rows could be read twice. Remove the second "
+            "entry, for example by iceberg_ds.verify, which names all of them."
+        )
+
+
+def _task(work: FileWork, entry: DataFile, vector: DeletionVector | None) -> ScanTask:
+    # A file with a deletion vector has no other position deletes (spec, "Deletion Vectors").
+    kept = work if vector is None else replace(work, positions=())
+    return ScanTask(
+        work=kept, vector=vector, absent={n: v for n, v in work.partition_values.items() if not _holds(entry, n)}
+    )
+
+
+def _holds(entry: DataFile, field_id: int) -> bool:
+    """Return whether the metrics of a file tell that it has a column."""
+    return any(field_id in (counts or {}) for counts in (entry.column_sizes, entry.value_counts))

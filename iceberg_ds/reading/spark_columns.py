@@ -1,0 +1,160 @@
+"""Pure: under which names and types Spark's Parquet reader reads a table's columns, and what it cannot read.
+
+Spark finds columns by field id, but pushes filters down by the names that columns have in the file, with values of the
+types that they have there. So a column is read under a name that no file has, and gets its own name afterwards, if its
+name was ever that of another column, or its type was ever another: a filter on it is then evaluated row by row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pyiceberg.schema import Schema, make_compatible_name
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+from pyspark.sql import types as spark
+
+from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, UnsupportedTypeError, spark_type
+
+# Spark's own column beside those of files.
+_HIDDEN_COLUMN = "_metadata"
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # of times with and without a zone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadColumn:
+    """A column as Spark reads it.
+
+    Attributes:
+        field: The column of the table; for a column that the table has dropped, as it last was.
+        name: The name under which it is read.
+    """
+
+    field: NestedField
+    name: str
+
+    @property
+    def is_uuid(self) -> bool:
+        """Whether it is read as bytes and shown as text."""
+        return isinstance(self.field.field_type, UUIDType)
+
+    def struct_field(self) -> spark.StructField:
+        """Return the column for the schema of the read; its id says where it is in the file."""
+        return spark.StructField(
+            self.name,
+            spark_type(self.field.field_type, with_field_ids=True),
+            nullable=True,
+            metadata={PARQUET_FIELD_ID: self.field.field_id},
+        )
+
+
+def read_columns(fields: Iterable[NestedField], schemas: Sequence[Schema]) -> list[ReadColumn]:
+    """Return how columns are read.
+
+    Args:
+        fields: The columns.
+        schemas: All schemas that the table has had.
+    """
+    owners: dict[str, set[int]] = defaultdict(set)
+    types: dict[int, set[str]] = defaultdict(set)
+    for schema in schemas:
+        for number, name in _names(schema.fields, ()):
+            owners[name].add(number)
+        for number in schema.field_ids:
+            kind = schema.find_type(number)
+            if isinstance(kind, PrimitiveType):
+                types[number].add(str(kind))
+    return [
+        ReadColumn(field=field, name=field.name if _is_plain(field, owners, types) else _free_name(field, owners))
+        for field in fields
+    ]
+
+
+def _free_name(field: NestedField, owners: dict[str, set[int]]) -> str:
+    """Return a name that no column ever had."""
+    name = f"__field_{field.field_id}"
+    while name in owners:
+        name += "_"
+    return name
+
+
+def _is_plain(field: NestedField, owners: dict[str, set[int]], types: dict[int, set[str]]) -> bool:
+    names = list(_names([field], ()))
+    if field.name.lower() == _HIDDEN_COLUMN:
+        return False
+    return all(len(owners[name] | {number}) == 1 and len(types[number]) <= 1 for number, name in names)
+
+
+def _names(fields: Iterable[NestedField], above: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """Yield the id and the full name, in lower case, of each field at any depth, also as files may spell it."""
+    for field in fields:
+        for spelled in {field.name, make_compatible_name(field.name)}:
+            path = (*above, spelled.lower())
+            yield field.field_id, ".".join(path)
+            yield from _names(_inside(field.field_type), path)
+
+
+def _inside(kind: IcebergType) -> Sequence[NestedField]:
+    match kind:
+        case StructType(fields=fields):
+            return fields
+        case ListType():
+            return [kind.element_field]
+        case MapType():
+            return [kind.key_field, kind.value_field]
+    return []
+
+
+def why_not_by_spark(fields: Iterable[NestedField]) -> str | None:
+    """Return why Spark's Parquet reader cannot read some of these columns, or None if it can read all."""
+    for field in fields:
+        if isinstance(field.field_type, UUIDType):
+            continue
+        for kind in _types(field.field_type):
+            if isinstance(kind, TimeType | UUIDType):
+                return f"column '{field.name}' has values of type {kind}"
+        try:
+            spark_type(field.field_type)
+        except UnsupportedTypeError as unsupported:
+            return f"column '{field.name}' holds {unsupported}"
+    return None
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether Spark passes over a file because of its name."""
+    return path.rpartition("/")[2].startswith(("_", "."))
+
+
+def _types(kind: IcebergType) -> Iterator[IcebergType]:
+    yield kind
+    for field in _inside(kind):
+        yield from _types(field.field_type)
+
+
+def as_text(value: object, kind: IcebergType) -> str | None:
+    """Return the physical value of a partition as a text that Spark casts to the type, bytes in hexadecimal digits."""
+    if value is None:
+        return None
+    match kind:
+        case DateType():
+            return (_EPOCH + timedelta(days=int(str(value)))).date().isoformat()
+        case TimestampType() | TimestamptzType():
+            moment = (_EPOCH + timedelta(microseconds=int(str(value)))).isoformat(" ")
+            return f"{moment}+00:00" if isinstance(kind, TimestamptzType) else moment
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,282 @@
+"""A scan as a DataFrame over Spark's own Parquet reader: no row passes through Python.
+
+The driver names the files, and Spark reads, splits, prunes and filters them as any Parquet files. Rows that are deleted
+by position are left out by a bit for each row, which tasks look up by the row's position in its file; rows that are
+deleted by key, by an anti-join with the equality delete files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
+from pyiceberg.types import NestedField
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+from pyspark.sql.types import BinaryType, StructType
+
+from iceberg_ds.deletes.index import is_global
+from iceberg_ds.deletes.work import KeyFile
+from iceberg_ds.errors import DataFileError
+from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
+from iceberg_ds.reading.file_marks import Portion, portions
+from iceberg_ds.reading.request import EXTRAS
+from iceberg_ds.reading.scan import ScanPlan
+from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.spark_columns import ReadColumn, as_text, read_columns
+from iceberg_ds.table.partitioning import place_of
+from iceberg_ds.table.spark_types import spark_struct, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# Spark's switch for finding columns by field id; it reads it when a query runs, so it stays on in the session.
+FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
+_OPTIONS = {
+    "__globPaths__": "false",  # a path may have brackets
+    "ignoreMissingFiles": "false",  # whatever the session says: a missing file is an error
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",  # Iceberg's dates are of the proleptic Gregorian calendar
+    "int96RebaseMode": "CORRECTED",
+}
+_BROADCAST_BYTES = 64 * 1024 * 1024
+_BITS_IN_WORD, _WORD_SHIFT = 63, 6
+_UUID = r"^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5"
+_EVERYWHERE = -1  # the place of deletes that apply in all partitions
+# Columns of our own in the course of a read.
+_ROW, _BELOW, _PLACE = "__row_index", "__below", "__place"
+_S3 = re.compile(r"^s3n?://")
+_GONE = "If its snapshot has expired meanwhile, read the table again; else iceberg_ds.verify names what is missing."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkScan:
+    """A scan that Spark carries out.
+
+    Attributes:
+        spark: The session.
+        io: Opens the table's storage on the driver, to read delete files.
+        plan: What is read.
+        fields: The columns of the result, in order.
+        extras: Further columns of the result: `_file`, `_pos`, `_spec_id`.
+    """
+
+    spark: SparkSession
+    io: FileIO
+    plan: ScanPlan
+    fields: Sequence[NestedField]
+    extras: Sequence[str] = ()
+
+    def frame(self) -> DataFrame:
+        """Return the rows.
+
+        Raises:
+            DataFileError: A data file is missing, or a delete file is damaged.
+        """
+        self.spark.conf.set(FIELD_IDS, "true")
+        special = [task for task in self.plan.tasks if task.has_deletes or task.absent or self.extras]
+        plain = [task for task in self.plan.tasks if not (task.has_deletes or task.absent or self.extras)]
+        positions = deleted_positions(self.io, special)
+        frames = [self._plain(plain)] if plain else []
+        frames += [self._portion(portion, positions) for some in _alike(special) for portion in portions(some)]
+        return reduce(_both, frames) if frames else self._nothing()
+
+    def _nothing(self) -> DataFrame:
+        fields = spark_struct([*self.fields, *(EXTRAS[name] for name in self.extras)])
+        return self.spark.createDataFrame([], fields)
+
+    def _plain(self, tasks: Sequence[ScanTask]) -> DataFrame:
+        columns = self._columns(())
+        rows = self.read_files([task.data_file for task in tasks], columns)
+        return rows.select(*(_as_shown(column) for column in columns))
+
+    def _portion(self, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> DataFrame:
+        """Return the visible rows of a portion of the files."""
+        keys = {key.path: key for task in portion.files for key in task.work.keys}
+        columns = self._columns(keys.values())
+        rows = self.read_files([task.data_file for task in portion.files], columns)
+        rows = rows.select("*", portion.mark(), F.col("_metadata.row_index").alias(_ROW))
+        if any(positions.get(task.work.path) for task in portion.files):
+            rows = rows.where(_is_visible(self.spark, portion, positions))
+        by_columns: dict[tuple[int, ...], list[KeyFile]] = defaultdict(list)
+        for key in keys.values():
+            by_columns[key.field_ids].append(key)
+        for field_ids, of_columns in by_columns.items():
+            named = [column for column in columns if column.field.field_id in field_ids]
+            rows = _Deleting(self, portion, named).applied(rows, of_columns)
+        shown = [_with_absent(column, portion) for column in columns[: len(self.fields)]]
+        return rows.select(*shown, *(_extra(name, portion) for name in self.extras))
+
+    def _columns(self, keys: Iterable[KeyFile]) -> list[ReadColumn]:
+        """Return the columns to read: those of the result, then those that rows are deleted by beside them."""
+        fields = {field.field_id: field for field in self.fields}
+        for number in sorted({number for key in keys for number in key.field_ids} - fields.keys()):
+            fields[number] = column_of(self.plan, number)
+        return read_columns(fields.values(), self.plan.metadata.schemas)
+
+    def read_files(self, files: Sequence[DataFile], columns: Iterable[ReadColumn]) -> DataFrame:
+        """Return the rows of files as they are; columns that a file lacks are null.
+
+        Raises:
+            DataFileError: A file is missing.
+        """
+        schema = StructType([column.struct_field() for column in columns])
+        wanted = [hadoop_path(file.file_path) for file in files]
+        try:
+            rows = self.spark.read.options(**_OPTIONS).schema(schema).parquet(*wanted)
+            missing = len(wanted) - len(rows.inputFiles())
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            raise DataFileError(f"Cannot read {self.plan.name}: {str(error).splitlines()[0]} {_GONE}") from error
+        if missing:  # Spark passes over a file that goes away while it lists them
+            raise DataFileError(f"Cannot read {self.plan.name}: {missing} of {len(wanted)} files are missing. {_GONE}")
+        return rows
+
+
+def column_of(plan: ScanPlan, number: int) -> NestedField:
+    """Return a column by its field id; one that the table has dropped as it last was.
+
+    Raises:
+        LookupError: It is no column, but a field of one.
+    """
+    for schema in (plan.schema, *reversed(plan.metadata.schemas)):
+        for field in schema.fields:
+            if field.field_id == number:
+                return field
+    raise LookupError(number)
+
+
+def hadoop_path(path: str) -> str:
+    """Return a path as Spark's filesystems take it: those of Hadoop know S3 as `s3a`."""
+    return _S3.sub("s3a://", path)
+
+
+class _Deleting:
+    """Leaves out the rows of some data files that equality delete files of the same columns delete.
+
+    Args:
+        scan: The scan.
+        portion: The data files.
+        columns: The columns that rows are deleted by.
+    """
+
+    def __init__(self, scan: SparkScan, portion: Portion[ScanTask], columns: Sequence[ReadColumn]) -> None:
+        self._scan = scan
+        self._portion = portion
+        self._columns = columns
+        numbered = enumerate(dict.fromkeys(place_of(task.data_file) for task in portion.files))
+        self._places = {place: number for number, place in numbered}
+
+    def applied(self, rows: DataFrame, keys: Sequence[KeyFile]) -> DataFrame:
+        """Return the rows that no key of these files deletes."""
+        files = [self._scan.plan.key_files[key.path] for key in keys]
+        deletes = self._deletes(keys, files)
+        if sum(file.file_size_in_bytes for file in files) <= _BROADCAST_BYTES:
+            deletes = F.broadcast(deletes)
+        matches = [deletes[_BELOW] > self._portion.value(lambda task: task.work.sequence_number)]
+        if not all(map(self._is_global, files)):
+            place = self._portion.value(lambda task: self._places[place_of(task.data_file)])
+            matches.append((deletes[_PLACE] == _EVERYWHERE) | (deletes[_PLACE] == place))
+        for column in self._columns:
+            mine, deleted = rows[column.name], deletes[_key_name(column)]
+            matches.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
+        return rows.join(deletes, reduce(and_, matches), "left_anti")
+
+    def _deletes(self, keys: Sequence[KeyFile], files: Sequence[DataFile]) -> DataFrame:
+        """Return the deleted keys, each once a partition, with the sequence number below which rows are deleted."""
+        columns = [ReadColumn(field=column.field, name=_key_name(column)) for column in self._columns]
+        names = [column.name for column in columns]
+        below = {key.path: key.applies_below for key in keys}
+        parts = [
+            self._scan.read_files(portion.files, columns)
+            .select("*", portion.mark())
+            .select(
+                *names,
+                portion.value(lambda file: below[file.file_path]).alias(_BELOW),
+                portion.value(self._place).alias(_PLACE),
+            )
+            for portion in portions(files)
+        ]
+        deletes = reduce(_both, parts)
+        return deletes if len(files) == 1 else deletes.groupBy(*names, _PLACE).agg(F.max(_BELOW).alias(_BELOW))
+
+    def _place(self, file: DataFile) -> int:
+        return _EVERYWHERE if self._is_global(file) else self._places.get(place_of(file), len(self._places))
+
+    def _is_global(self, file: DataFile) -> bool:
+        return is_global(self._scan.plan.specs[file.spec_id])
+
+
+def _key_name(column: ReadColumn) -> str:
+    return f"__key_{column.field.field_id}"
+
+
+def _both(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other)
+
+
+def _alike(tasks: Sequence[ScanTask]) -> Iterable[Sequence[ScanTask]]:
+    """Return the files in groups whose rows are deleted by the same columns, and that lack the same columns."""
+    groups: dict[tuple[object, ...], list[ScanTask]] = defaultdict(list)
+    for task in tasks:
+        groups[tuple(sorted({key.field_ids for key in task.work.keys})), frozenset(task.absent)].append(task)
+    return groups.values()
+
+
+def _is_visible(spark: SparkSession, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> Column:
+    """Return whether the bit of a row is not set."""
+    words, first = as_words(portion.files, positions)
+    column = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words)
+    bits = spark.createDataFrame(pa.table({"bits": column})).scalar()  # evaluated once, and not shown in plans
+    at = portion.value(lambda task: first[task.work.path]) + F.shiftright(_ROW, _WORD_SHIFT).cast("int")
+    bit = F.bit_get(F.get(bits, at), F.col(_ROW).bitwiseAND(_BITS_IN_WORD).cast("int"))
+    return F.coalesce(bit, F.lit(0)) == 0
+
+
+def _as_shown(column: ReadColumn) -> Column:
+    """Return a column of the result as it is in the files."""
+    return _in_type(F.col(quoted(column.name)), column).alias(column.field.name, metadata=_comment(column))
+
+
+def _with_absent(column: ReadColumn, portion: Portion[ScanTask]) -> Column:
+    """Return a column of the result; files that lack it have the value of their partition."""
+    number = column.field.field_id
+    if not any(number in task.absent for task in portion.files):
+        return _as_shown(column)
+    kind = spark_type(column.field.field_type, with_field_ids=True)
+    texts = portion.value(lambda task: as_text(task.absent.get(number), column.field.field_type))
+    value = F.unhex(texts) if isinstance(kind, BinaryType) else texts.cast(kind)
+    filled = F.coalesce(F.col(quoted(column.name)), value)
+    return _in_type(filled, column).alias(column.field.name, metadata=_comment(column))
+
+
+def _in_type(read: Column, column: ReadColumn) -> Column:
+    return F.lower(F.regexp_replace(F.hex(read), *_UUID)) if column.is_uuid else read
+
+
+def _comment(column: ReadColumn) -> dict[str, str]:
+    return {} if column.field.doc is None else {"comment": column.field.doc}
+
+
+def _extra(name: str, portion: Portion[ScanTask]) -> Column:
+    """Return a metadata column of Iceberg."""
+    match name:
+        case "_pos":
+            return F.col(_ROW).alias(name)
+        case "_file":
+            return portion.value(lambda task: task.work.path).alias(name)
+    return portion.value(lambda task: task.data_file.spec_id).alias(name)
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column as Spark's functions take it, whatever signs are in it."""
+    return f"`{name.replace('`', '``')}`"
