@@ -93,17 +93,6 @@ WITH_SPARK = {
     "cli",
     "__init__",
 }
-    "spark",
-    "deletes",
-    "reading",
-    "multi_table",
-    "inspect",
-    "maintenance",
-    "datasource",
-    "session",
-    "cli",
-    "__init__",
-}
 WITHOUT_SPARK = set().union(*ROOMS) - WITH_SPARK
 # Contract tests hold them.
 RESTS_ON_INNER_PARTS = {
