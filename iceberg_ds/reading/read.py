@@ -16,7 +16,7 @@ from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.reading.request import PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.source import frame_by_python
-from iceberg_ds.reading.spark_columns import is_hidden, why_not_by_spark
+from iceberg_ds.reading.spark_columns import is_misread, why_not_by_spark
 from iceberg_ds.reading.spark_scan import SparkScan, column_of, hadoop_path, quoted
 from iceberg_ds.secrets import is_secret, masked_problem
 from iceberg_ds.spark.filesystems import has_filesystem
@@ -150,9 +150,10 @@ def _why_not_files(plan: ScanPlan) -> str | None:
             column_of(plan, number)
         except LookupError:
             return f"rows are deleted by field {number}, which is inside a column"
-    hidden = next((path for task in plan.tasks if is_hidden(path := task.work.path)), None)
-    if hidden is not None:
-        return f"it passes over files with such names as {hidden}"
+    paths = [*(task.work.path for task in plan.tasks), *plan.key_files]
+    misread = next(filter(is_misread, paths), None)
+    if misread is not None:
+        return f"it passes over a file with such a name, or takes its path for a pattern: {misread}"
     vectors = sum(task.vector.cardinality for task in plan.tasks if task.vector is not None)
     count = vectors + sum(file.record_count for file in plan.deletes.values())
     if count > _MOST_POSITIONS:

@@ -112,7 +112,7 @@ def _of_ref(metadata: TableMetadata, tag: str | None, branch: str | None) -> Sna
     ref = metadata.refs.get(str(name))
     if ref is None or ref.snapshot_ref_type.value != kind:
         names = ", ".join(sorted(n for n, other in metadata.refs.items() if other.snapshot_ref_type.value == kind))
-        raise ValueError(f"it has no {kind} '{name}' ({kind}s: {names or 'none'})")
+        raise ValueError(f"it has no {kind} '{name}' (it has: {names or 'none'})")
     return find_snapshot(metadata, ref.snapshot_id)
 
 

@@ -34,6 +34,7 @@ from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, UnsupportedTypeError,
 _HIDDEN_COLUMN = "_metadata"
 
 
+_PATTERN = frozenset("{}[]*?\\")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # of times with and without a zone
 
 
@@ -136,9 +137,9 @@ def why_not_by_spark(fields: Iterable[NestedField]) -> str | None:
     return None
 
 
-def is_hidden(path: str) -> bool:
-    """Return whether Spark passes over a file because of its name."""
-    return path.rpartition("/")[2].startswith(("_", "."))
+def is_misread(path: str) -> bool:
+    """Return whether Spark passes over a file because of its name, or takes its path for a pattern."""
+    return path.rpartition("/")[2].startswith(("_", ".")) or not _PATTERN.isdisjoint(path)
 
 
 def _types(kind: IcebergType) -> Iterator[IcebergType]:

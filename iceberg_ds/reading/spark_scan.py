@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 # Spark's switch for finding columns by field id; it reads it when a query runs, so it stays on in the session.
 FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 _OPTIONS = {
-    "__globPaths__": "false",  # a path may have brackets
     "ignoreMissingFiles": "false",  # whatever the session says: a missing file is an error
     "ignoreCorruptFiles": "false",
     "datetimeRebaseMode": "CORRECTED",  # Iceberg's dates are of the proleptic Gregorian calendar

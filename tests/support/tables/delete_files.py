@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
+from pyiceberg.typedef import Record
 from support.tables.metadata import identity
 from support.tables.sink import Sink, local
 
@@ -71,6 +73,22 @@ def with_ids(rows: pa.Table, **ids: int) -> pa.Table:
     return rows.cast(pa.schema(fields))
 
 
+def add_in_partition(sink: Sink, path: Path, partition: Mapping[str, object], rows: int) -> int:
+    """Add a data file as it is to a partition of the table's spec, without metrics, and return the snapshot's id."""
+    metadata = sink.table().metadata
+    values = Record(*(partition[field.name] for field in metadata.spec().fields))
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=values,
+        record_count=rows,
+        file_size_in_bytes=path.stat().st_size,
+    )
+    file.spec_id = metadata.default_spec_id
+    return _commit_file(sink, file, "main")
+
+
 def entries(sink: Sink, branch: str = "main", *, live: bool = True) -> list[ManifestEntry]:
     """Return the manifest entries of the branch's newest snapshot, those of delete files included."""
     table = sink.table()
@@ -101,23 +119,32 @@ def _commit(sink: Sink, rows: pa.Table, of: DataFile, branch: str, ids: Sequence
         equality_ids=None if is_by_position else list(ids),
     )
     delete_file.spec_id = of.spec_id
+    return _commit_file(sink, delete_file, branch)
+
+
+def _commit_file(sink: Sink, file: DataFile, branch: str) -> int:
+    """Commit a file that another writer has written."""
+    table, number = sink.table(), next(_numbers)
+    metadata = table.metadata
     write = _identity(number, branch)
     entry = ManifestEntry.from_args(
         status=ManifestEntryStatus.ADDED,
         snapshot_id=write.snapshot_id,
         sequence_number=None,
         file_sequence_number=None,
-        data_file=delete_file,
+        data_file=file,
     )
+    is_data = file.content == DataFileContent.DATA
     draft = ManifestDraft(
         path=metadata_path(metadata, f"deletes-{number}.avro"),
-        spec_id=of.spec_id,
+        spec_id=file.spec_id,
         entries=(entry,),
-        content=ManifestContent.DELETES,
+        content=ManifestContent.DATA if is_data else ManifestContent.DELETES,
     )
-    counts = change_summary(metadata, Change(added=[delete_file]))
+    counts = change_summary(metadata, Change(added=[file]))
     path = metadata_path(metadata, f"snap-deletes-{number}.avro")
-    snapshot = new_snapshot(metadata, write, Operation.OVERWRITE, counts, path)
+    operation = Operation.APPEND if is_data else Operation.OVERWRITE
+    snapshot = new_snapshot(metadata, write, operation, counts, path)
     before = table.snapshot_by_name(branch)
     manifests = [*write_manifests(table.io, metadata, [draft], write), *live_manifests(table.io, before)]
     write_list(table.io, metadata, snapshot, manifests)

@@ -1,0 +1,416 @@
+"""Reading with both readers: Spark's own Parquet reader, and Python tasks, held against a reader of the tests' own."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, FixedType, ListType, LongType, NestedField, StringType, TimeType, UUIDType
+from pyspark.sql import DataFrame, SparkSession
+from support.checks.reader import rows_of
+from support.spark.tables import Warehouse
+from support.tables.delete_files import add_in_partition, delete_equal, delete_positions, entries, with_ids
+from support.tables.sink import NAME, Sink, embedded_options, local
+
+import iceberg_ds
+from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
+from iceberg_ds.reading import file_marks
+
+READERS = ("spark", "python")
+
+
+def sink_of(house: Warehouse) -> Sink:
+    """Return the table without Spark."""
+    options = embedded_options(house.folder)
+    return Sink(catalog=connect(catalog_settings(options)), options=options)
+
+
+def rows(frame: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a DataFrame, in the order of all their values."""
+    return sorted((row.asDict(recursive=True) for row in frame.collect()), key=lambda row: str(list(row.values())))
+
+
+def both(spark: SparkSession, house: Warehouse, **arguments: Any) -> list[dict[str, Any]]:
+    """Read with both readers, and return the rows, which have to be the same."""
+    first, second = (
+        rows(iceberg_ds.read(spark, NAME, options=house.options, reader=reader, **arguments)) for reader in READERS
+    )
+
+    assert first == second
+    return first
+
+
+def events(spark: SparkSession, count: int = 100, first: int = 0) -> DataFrame:
+    """Return rows of several types."""
+    return spark.range(first, first + count).selectExpr(
+        "id",
+        "cast(id % 4 as int) AS part",
+        "concat('name ', id) AS name",
+        "cast(id AS double) / 4 AS ratio",
+        "timestamp_seconds(id * 3600) AS at",
+        "cast(timestamp_seconds(id * 3600) AS timestamp_ntz) AS local",
+        "date_add(date '2026-11-01', cast(id AS int)) AS day",
+        "cast(id AS decimal(9, 2)) AS price",
+        "named_struct('x', id, 'inner', named_struct('y', array(id, null))) AS nested",
+        "map(concat('k', id), id) AS pairs",
+        "CASE WHEN id % 3 = 0 THEN NULL ELSE id % 2 = 0 END AS flag",
+    )
+
+
+def test_rows_of_all_types_come_back(spark: SparkSession, house: Warehouse) -> None:
+    """What was written could not be read, or differently by each reader."""
+    house.append(events(spark), partition_by="part, day(at)")
+
+    found = both(spark, house)
+
+    assert found == rows(events(spark))
+
+
+def test_first_read_of_an_empty_table_has_its_columns(spark: SparkSession, house: Warehouse) -> None:
+    """A job that reads before the first write would fail."""
+    house.append(events(spark, 0))
+
+    assert both(spark, house) == []
+    assert iceberg_ds.read(spark, NAME, options=house.options).columns == events(spark).columns
+
+
+def test_columns_are_chosen_and_ordered(spark: SparkSession, house: Warehouse) -> None:
+    """A read of two columns would read all, or mix them up."""
+    house.append(events(spark))
+
+    frame = iceberg_ds.read(spark, NAME, columns=["name", "ID"], where="part = 1", options=house.options)
+
+    assert frame.columns == ["name", "id"]
+    assert both(spark, house, columns=["name", "id"], where="part = 1") == [
+        {"name": f"name {number}", "id": number} for number in sorted(range(1, 100, 4), key=str)
+    ]
+
+
+def test_metadata_columns_say_where_a_row_is(spark: SparkSession, house: Warehouse) -> None:
+    """Nobody could find the file that a wrong row is in."""
+    house.append(events(spark, 10).coalesce(1))
+    (entry,) = entries(sink_of(house))
+
+    found = both(spark, house, columns=["id", "_file", "_pos", "_spec_id"])
+
+    assert [(row["id"], row["_file"], row["_pos"], row["_spec_id"]) for row in found] == [
+        (number, entry.data_file.file_path, number, 0) for number in range(10)
+    ]
+
+
+def test_files_are_passed_over_by_partition_and_metrics(spark: SparkSession, house: Warehouse) -> None:
+    """A read of one day would open the files of all days."""
+    house.append(events(spark), partition_by="part")
+    house.append(events(spark, 100, 1000), partition_by="part")
+
+    frame = iceberg_ds.read(spark, NAME, where="part = 2 AND id < 500", options=house.options)
+
+    assert {path.split("part=")[1][0] for path in frame.inputFiles()} == {"2"}
+    assert len(frame.inputFiles()) == sum("part=2" in path for path in frame.inputFiles())
+    assert both(spark, house, columns=["id"], where="part = 2 AND id < 10") == [{"id": 2}, {"id": 6}]
+
+
+def test_predicate_that_only_spark_knows_filters_rows(spark: SparkSession, house: Warehouse) -> None:
+    """A predicate beyond those that files are passed over by would be refused, or ignored."""
+    house.append(events(spark))
+
+    assert both(spark, house, columns=["id"], where="name RLIKE 'name 1$' OR CASE WHEN id = 7 THEN true END") == [
+        {"id": 1},
+        {"id": 7},
+    ]
+
+
+@pytest.mark.parametrize("partition_by", [None, "part"])
+def test_deleted_rows_stay_away(spark: SparkSession, house: Warehouse, partition_by: str | None) -> None:
+    """Deleted rows would come back."""
+    house.append(events(spark), **({} if partition_by is None else {"partition_by": partition_by}))
+    sink = sink_of(house)
+    for entry in entries(sink):
+        delete_positions(sink, entry.data_file.file_path, [0, 2, entry.data_file.record_count - 1])
+    of = next(entry.data_file for entry in entries(sink) if entry.data_file.equality_ids is None)
+    delete_equal(sink, with_ids(pa.table({"id": range(20, 60)}), id=1), [1], of)
+    house.append(events(spark, 5, 40), **({} if partition_by is None else {"partition_by": partition_by}))
+
+    found = both(spark, house)
+
+    assert [row["id"] for row in found] == [row["id"] for row in rows_of(house.table())]
+    assert len(found) < 105
+
+
+def test_equality_deletes_with_nulls_delete_nulls(spark: SparkSession, house: Warehouse) -> None:
+    """Rows without a value would be deleted never, or all of them."""
+    house.append(spark.range(12).selectExpr("id", "IF(id % 3 = 0, NULL, id) AS n", "id % 4 AS part"))
+    keys = pa.table({"n": pa.array([None, 5], pa.int64()), "part": pa.array([0, 1], pa.int64())})
+    delete_equal(sink_of(house), with_ids(keys, n=2, part=3), [2, 3])
+
+    found = both(spark, house, columns=["id"])
+
+    assert sorted(row["id"] for row in found) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+def test_key_that_the_table_has_dropped_still_deletes(spark: SparkSession, house: Warehouse) -> None:
+    """Rows deleted by a column that is gone would come back."""
+    house.append(events(spark, 12))
+    sink = sink_of(house)
+    delete_equal(sink, with_ids(pa.table({"name": ["name 3", "name 5"]}), name=3), [3])
+    house.table().update_schema().delete_column("name").commit()
+
+    found = both(spark, house, columns=["id"])
+
+    assert sorted(row["id"] for row in found) == [0, 1, 2, 4, 6, 7, 8, 9, 10, 11]
+
+
+def test_columns_are_found_by_field_id(spark: SparkSession, house: Warehouse) -> None:
+    """Renamed columns would be null, and a name that moved to another column would show that one's values."""
+    house.append(spark.range(10).selectExpr("id", "id + 100 AS a", "id + 200 AS b", "named_struct('x', id) AS s"))
+    with house.table().update_schema() as update:
+        update.rename_column("a", "c")
+    with house.table().update_schema() as update:
+        update.rename_column("b", "a").rename_column("s.x", "y")
+    with house.table().update_schema() as update:
+        update.add_column("b", StringType())
+    with house.table().update_schema() as update:
+        update.add_column(("s", "x"), StringType())
+
+    assert both(spark, house, where="a = 205")[0] == {
+        "id": 5,
+        "c": 105,
+        "a": 205,
+        "s": {"y": 5, "x": None},
+        "b": None,
+    }
+    assert both(spark, house, columns=["id"], where="a = 105") == []
+    assert both(spark, house, columns=["id"], where="b IS NULL AND c = 103") == [{"id": 3}]
+    assert both(spark, house, columns=["id"], where="s.y = 4 AND s.x IS NULL") == [{"id": 4}]
+
+
+def test_widened_columns_are_compared_in_their_new_type(spark: SparkSession, house: Warehouse) -> None:
+    """Spark pushes filters down in the type of the file: rows could be passed over."""
+    house.append(spark.range(3).selectExpr("cast(id * 1000000000 AS int) AS n", "cast(0.1 AS float) AS f"))
+    with house.table().update_schema() as update:
+        update.update_column("n", LongType()).update_column("f", DoubleType())
+
+    assert len(both(spark, house, where="n < 5000000000")) == 3
+    assert both(spark, house, where="n = 5000000000") == []
+    assert len(both(spark, house, where="f > 0.1D")) == 3
+
+
+def test_older_states_are_read_by_id_time_branch_and_tag(spark: SparkSession, house: Warehouse) -> None:
+    """Nobody could look at the table as it was."""
+    house.append(spark.range(1).toDF("id"))
+    first = house.table().current_snapshot()
+    assert first is not None
+    house.table().manage_snapshots().create_tag(first.snapshot_id, "old").create_branch(
+        first.snapshot_id, "side"
+    ).commit()
+    house.append(spark.range(1, 2).selectExpr("id", "'x' AS more"), schema_evolution="add-columns")
+    house.append(spark.range(5, 6).toDF("id"), branch="side")
+    moment = dt.datetime.fromtimestamp(first.timestamp_ms / 1000, dt.timezone.utc)
+
+    assert both(spark, house) == [{"id": 0, "more": None}, {"id": 1, "more": "x"}]
+    for choice in (
+        {"snapshot_id": first.snapshot_id},
+        {"as_of": moment},
+        {"as_of": first.timestamp_ms},
+        {"tag": "old"},
+    ):
+        assert both(spark, house, **choice) == [{"id": 0}]
+    assert both(spark, house, branch="side") == [{"id": 0, "more": None}, {"id": 5, "more": None}]
+
+
+def test_read_is_of_one_snapshot(spark: SparkSession, house: Warehouse) -> None:
+    """A DataFrame that is used twice would have different rows, once others have written."""
+    house.append(spark.range(3).toDF("id"))
+    frames = [iceberg_ds.read(spark, NAME, options=house.options, reader=reader) for reader in READERS]
+    house.append(spark.range(3, 6).toDF("id"))
+
+    assert [frame.count() for frame in frames] == [3, 3]
+
+
+def test_uuid_fixed_and_time_are_read(spark: SparkSession, house: Warehouse) -> None:
+    """Tables of other engines could not be read."""
+    text = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
+    house.catalog().create_namespace("db")
+    schema = Schema(
+        NestedField(1, "id", LongType()), NestedField(2, "u", UUIDType()), NestedField(3, "f", FixedType(3))
+    )
+    house.catalog().create_table(NAME, schema)
+    house.append(spark.sql(f"SELECT 1L AS id, '{text}' AS u, X'010203' AS f"))
+
+    assert both(spark, house) == [{"id": 1, "u": text, "f": bytearray(b"\1\2\3")}]
+
+    with house.table().update_schema() as update:
+        update.add_column("t", TimeType()).add_column("us", ListType(9, UUIDType(), element_required=False))
+    house.append(spark.sql(f"SELECT 2L AS id, '{text}' AS u, X'010203' AS f, '10:00:00.5' AS t, array('{text}') AS us"))
+
+    found = rows(iceberg_ds.read(spark, NAME, options=house.options, where="id = 2"))
+
+    assert found == [{"id": 2, "u": text, "f": bytearray(b"\1\2\3"), "t": "10:00:00.500000", "us": [text]}]
+    with pytest.raises(UnsupportedTableError, match="column 't' has values of type time"):
+        iceberg_ds.read(spark, NAME, options=house.options, reader="spark")
+
+
+@pytest.mark.parametrize("folder", ["a %20 ü", "[b] {1} *"])
+def test_paths_with_any_signs_are_read(spark: SparkSession, tmp_path: Path, folder: str) -> None:
+    """Spark would take brackets for a pattern, or read a percent sign as an escape."""
+    house = Warehouse(folder=tmp_path / folder)
+    values = ["x y", "a/b", "50%25", "ü", "[z]", "{q,r}", "a+b=c", "#?"]
+    house.append(spark.createDataFrame([(value,) for value in values], "name string"), partition_by="name")
+    sink = sink_of(house)
+    for entry in entries(sink)[:2]:
+        delete_positions(sink, entry.data_file.file_path, [0])
+
+    frame = iceberg_ds.read(spark, NAME, options=house.options)
+
+    assert [row["name"] for row in rows(frame)] == [row["name"] for row in rows_of(house.table())]
+    if "*" not in folder:
+        assert rows(frame) == both(spark, house)
+
+
+def test_files_of_one_size_are_told_apart(
+    spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deletes of one file would hide rows of another one."""
+    monkeypatch.setattr(file_marks, "_FURTHER_PORTIONS", 1)
+    for number in range(12):
+        house.append(spark.range(number * 10, number * 10 + 10).coalesce(1).toDF("id"))
+    sink = sink_of(house)
+    files = [entry.data_file for entry in entries(sink)]
+    assert len({file.file_size_in_bytes for file in files}) < len(files) // 2
+    for number, file in enumerate(files):
+        delete_positions(sink, file.file_path, [number % 10])
+
+    assert [row["id"] for row in both(spark, house)] == [row["id"] for row in rows_of(house.table())]
+
+
+def test_file_that_is_no_longer_as_its_manifest_says_fails(spark: SparkSession, house: Warehouse) -> None:
+    """Deleted rows would be shown, if a file cannot be told from others any more."""
+    for number in range(2):
+        house.append(spark.range(number * 10, number * 10 + 10 + number * 90).coalesce(1).toDF("id"))
+    sink = sink_of(house)
+    first, second = (entry.data_file.file_path for entry in entries(sink))
+    delete_positions(sink, first, [0])
+    delete_positions(sink, second, [1])
+    frame = iceberg_ds.read(spark, NAME, options=house.options, reader="spark")
+    with local(first).open("ab") as file:
+        file.write(b"PAR1")
+
+    with pytest.raises(Exception, match="none of the table's files|not a Parquet file|Encountered error while reading"):
+        frame.collect()
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_missing_file_is_named(spark: SparkSession, house: Warehouse, reader: Any) -> None:
+    """Spark would leave out the rows of a file that is gone, whatever its settings."""
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    house.append(events(spark, 10), partition_by="part")
+    path = entries(sink_of(house))[1].data_file.file_path
+    local(path).unlink()
+
+    try:
+        with pytest.raises(Exception, match=re.escape(path.rpartition("/")[2])):
+            iceberg_ds.read(spark, NAME, options=house.options, reader=reader).collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_damaged_file_fails_the_read(spark: SparkSession, house: Warehouse) -> None:
+    """Rows of a damaged file would be missing, if the session is told to pass over damaged files."""
+    spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
+    house.append(spark.range(1000).coalesce(1))
+    path = local(entries(sink_of(house))[0].data_file.file_path)
+    content = bytearray(path.read_bytes())
+    content[-20:-8] = b"x" * 12
+    path.write_bytes(content)
+
+    try:
+        for reader in READERS:
+            with pytest.raises(Exception, match="."):
+                iceberg_ds.read(spark, NAME, options=house.options, reader=reader).collect()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+def test_files_without_field_ids_are_read_by_name_mapping(
+    spark: SparkSession, house: Warehouse, tmp_path: Path
+) -> None:
+    """Files that were added to the table as they were would show nothing but nulls."""
+    house.append(spark.range(3).selectExpr("id", "named_struct('x', id) AS s", "'EU' AS region"), partition_by="region")
+    plain = pa.table({"id": [7, 8], "s": pa.array([{"x": 1}, {"x": None}]), "unknown": [1, 2]})
+    path = tmp_path / "region=US" / "plain.parquet"
+    path.parent.mkdir()
+    pq.write_table(plain, path)
+    table = house.table()
+    mapping = table.schema().name_mapping.model_dump_json()
+    with table.transaction() as change:
+        change.set_properties({"schema.name-mapping.default": mapping})
+    add_in_partition(sink_of(house), path, {"region": "US"}, rows=2)
+
+    found = rows(iceberg_ds.read(spark, NAME, options=house.options))
+
+    assert found[-2:] == [{"id": 7, "s": {"x": 1}, "region": "US"}, {"id": 8, "s": {"x": None}, "region": "US"}]
+    assert len(found) == 5
+
+
+def test_column_that_a_file_lacks_has_the_value_of_its_partition(
+    spark: SparkSession, house: Warehouse, tmp_path: Path
+) -> None:
+    """Files of other writers do not hold the columns that they are partitioned by: these would be null."""
+    house.append(
+        spark.range(1).selectExpr("id", "'EU' AS region", "date '2026-01-01' AS day"), partition_by="region, day"
+    )
+    path = tmp_path / "with-ids.parquet"
+    pq.write_table(with_ids(pa.table({"id": [7]}), id=1), path)
+    add_in_partition(sink_of(house), path, {"region": "US", "day": 20_000}, rows=1)
+
+    assert both(spark, house, where="region = 'US'") == [{"id": 7, "region": "US", "day": dt.date(2024, 10, 4)}]
+
+
+def test_wrong_arguments_are_refused(spark: SparkSession, house: Warehouse) -> None:
+    """A user would not learn what is wrong."""
+    house.append(spark.range(3).toDF("id"))
+
+    def refusal(**arguments: Any) -> str:
+        with pytest.raises(OptionError) as raised:
+            iceberg_ds.read(spark, NAME, **{"options": house.options, **arguments})
+        return str(raised.value)
+
+    assert refusal(columns=["id", "nope"]) == "Cannot read db.t: it has no column 'nope' (columns: id)."
+    assert refusal(columns="id") == "Cannot read db.t: columns is the text 'id', expected a list of names."
+    assert "a column is named twice" in refusal(columns=["id", "ID"])
+    assert "it has no snapshot 5" in refusal(snapshot_id=5)
+    assert "it has no snapshot of 1970" in refusal(as_of=1000)
+    assert "expected a time with a time zone" in refusal(as_of="2026-01-01")
+    assert refusal(branch="side") == "Cannot read db.t: it has no branch 'side' (it has: main)."
+    assert refusal(tag="old") == "Cannot read db.t: it has no tag 'old' (it has: none)."
+    assert "snapshot_id and tag name a snapshot each" in refusal(snapshot_id=5, tag="old")
+    assert "reader is 'fast', expected one of auto, spark, python" in refusal(reader="fast")
+    assert "option 'keys' is none of a read" in refusal(options={**house.options, "keys": "id"})
+    assert "where is no predicate on its columns" in refusal(where="nope = 1")
+    with pytest.raises(TableNotFoundError):
+        iceberg_ds.read(spark, "db.none", options=house.options)
+
+
+def test_source_reads_by_options_and_in_sql(spark: SparkSession, house: Warehouse) -> None:
+    """Users of `format()` and of SQL could not read."""
+    iceberg_ds.register(spark)
+    house.append(events(spark, 20), partition_by="part")
+
+    frame = spark.read.format("icebergsource").options(**house.options).option("columns", "id, name")
+    spark.sql(f"CREATE TEMPORARY VIEW v USING icebergsource OPTIONS (table 'db.t', warehouse '{house.folder}')")
+
+    assert rows(frame.option("where", "part = 1 AND id > 10").load(NAME)) == [
+        {"id": 13, "name": "name 13"},
+        {"id": 17, "name": "name 17"},
+    ]
+    assert rows(spark.sql("SELECT count(*) AS n FROM v WHERE part = 1")) == [{"n": 5}]
+    with pytest.raises(Exception, match="option 'keys' is none of a read"):
+        frame.option("keys", "id").load(NAME)
