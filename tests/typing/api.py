@@ -21,12 +21,27 @@ import iceberg_ds
 from pyspark_icebergsink import DefaultSource
 
 registers: Callable[[SparkSession], None] = iceberg_ds.register
+reading: type[DataSource] = iceberg_ds.IcebergSource
 version: str = iceberg_ds.__version__
 exported: list[str] = iceberg_ds.__all__
 
 source: type[DataSource] = iceberg_ds.IcebergSink
 found_by_name: type[iceberg_ds.IcebergSink] = DefaultSource
 format_name: str = iceberg_ds.IcebergSink.name()
+
+
+def read_table(spark: SparkSession) -> list[DataFrame]:
+    """Read a table in all the ways that say which rows."""
+    return [
+        iceberg_ds.read(spark, "db.t"),
+        iceberg_ds.read(spark, "db.t", columns=["id", "_file"], where="id > 1", options={"catalog": "lake"}),
+        iceberg_ds.read(spark, "db.t", snapshot_id=5, reader="spark"),
+        iceberg_ds.read(spark, "db.t", as_of=datetime.now().astimezone(), reader="python"),
+        iceberg_ds.read(spark, "db.t", as_of="2026-11-21T12:00:00Z", reader="auto"),
+        iceberg_ds.read(spark, "db.t", as_of=1_700_000_000_000),
+        iceberg_ds.read(spark, "db.t", branch="audit"),
+        iceberg_ds.read(spark, "db.t", tag="eom"),
+    ]
 
 
 def plan_batch(options: dict[str, str], schema: StructType) -> DataSourceArrowWriter:

@@ -1,0 +1,86 @@
+"""Tables that Iceberg's own Spark runtime wrote, read by both readers as the runtime reads them."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from support.catalogs.shared_catalog import SharedCatalog
+from support.spark.session import shared_session
+from support.tables.sink import NAME
+
+import iceberg_ds
+
+pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
+
+COLUMNS = (
+    "id BIGINT, name STRING, n INT, of STRUCT<code: INT, day: DATE>, price DECIMAL(9, 2), at TIMESTAMP, "
+    "local TIMESTAMP_NTZ, raw BINARY, tags ARRAY<STRING>, pairs MAP<STRING, INT>, part STRING"
+)
+IN_JSON = "to_json(struct(*), map('timeZone', 'UTC')) AS row"
+
+
+def values(first: int, last: int) -> str:
+    """Return rows of `COLUMNS` in SQL, for the columns as they were at first."""
+    return ", ".join(
+        f"({key}, {'NULL' if key % 4 == 0 else repr(f'n{key % 3}')}, {key}, "
+        f"struct({key % 5}, DATE'2026-11-01' + {key}), {key}.50, TIMESTAMP'2026-11-22 03:00:00' + INTERVAL '{key}' HOUR, TIMESTAMP_NTZ'2026-11-22 03:00:00', X'0A', "
+        f"array('a', NULL), map('k', {key}), 'p {key % 3}/%')"
+        for key in range(first, last)
+    )
+
+
+@pytest.fixture
+def spark() -> SparkSession:
+    """Return this process's own Spark, which knows nothing of the runtime."""
+    return shared_session("local[2]")
+
+
+def assert_same(shared: SharedCatalog, spark: SparkSession, where: str = "true") -> None:
+    """Assert that both readers return what the runtime reads."""
+    wanted = sorted(shared.jvm.values(f"SELECT {IN_JSON} FROM {NAME} WHERE {where}"))  # noqa: S608  # no outside input
+    for reader in ("spark", "python"):
+        frame = iceberg_ds.read(spark, NAME, where=where, options={"warehouse": str(shared.folder)}, reader=reader)
+        assert in_json(frame) == wanted, reader
+
+
+def in_json(frame: DataFrame) -> list[str]:
+    """Return the rows as texts, in order."""
+    return sorted(row["row"] for row in frame.selectExpr(IN_JSON).collect())
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_tables_that_the_jvm_wrote(shared: SharedCatalog, spark: SparkSession, version: str) -> None:
+    """Rows that the runtime deleted would come back, or columns that it renamed would be null or of another column."""
+    modes = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))
+    properties = f"TBLPROPERTIES ('format-version' = '{version}'{'' if version == '1' else f', {modes}'})"
+    shared.create_by_jvm(COLUMNS, f"PARTITIONED BY (part, bucket(4, id)) {properties}")
+    run = shared.jvm.run
+    run(f"INSERT INTO {NAME} VALUES {values(0, 40)}")  # noqa: S608
+
+    assert_same(shared, spark)
+    run(f"DELETE FROM {NAME} WHERE id % 7 = 3")  # noqa: S608
+    run(f"UPDATE {NAME} SET name = 'changed' WHERE id % 5 = 1")  # noqa: S608
+    assert_same(shared, spark)
+    for change in (
+        "RENAME COLUMN name TO label",
+        "RENAME COLUMN n TO name",
+        "ALTER COLUMN name TYPE BIGINT",
+        "ALTER COLUMN price TYPE DECIMAL(18, 2)",
+        "DROP COLUMN raw",
+        "ADD COLUMN raw STRING",
+        "ADD COLUMN of.more STRING",
+        "RENAME COLUMN of.code TO number",
+        "DROP PARTITION FIELD part",
+        "ADD PARTITION FIELD days(at)",
+    ):
+        run(f"ALTER TABLE {NAME} {change}")
+    run(
+        f"INSERT INTO {NAME} SELECT id + 100, label, name + 5000000000, struct(of.number, of.day, 'x'), price, at, "  # noqa: S608
+        f"local, tags, pairs, part, 'raw' FROM {NAME} WHERE id < 20"
+    )
+    run(f"DELETE FROM {NAME} WHERE id BETWEEN 30 AND 32 OR id = 105")  # noqa: S608
+    run(f"DELETE FROM {NAME} WHERE id = 33")  # noqa: S608  # a second time in one file
+    for where in ("true", "name < 5000000000", "name > 5000000000", "label = 'n1'", "part = 'p 1/%'", "of.number = 2"):
+        assert_same(shared, spark, where)
+    run(f"CALL system.rewrite_data_files(table => '{NAME}', options => map('rewrite-all', 'true'))")
+    assert_same(shared, spark)
