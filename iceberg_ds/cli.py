@@ -173,12 +173,15 @@ def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the com
 @_option
 @click.option(
     "--strategy",
-    type=click.Choice(["binpack", "sort"]),
+    type=click.Choice(["binpack", "sort", "zorder"]),
     default="binpack",
     show_default=True,
-    help="Whether rows stay in the order of their files, or are sorted.",
+    help="Whether rows stay in the order of their files, are sorted, or are sorted by several columns alike.",
 )
-@click.option("--sort-order", help="Order of the strategy sort, such as 'ts desc, id'; the table's own if not given.")
+@click.option(
+    "--sort-order",
+    help="Order of the strategy sort, such as 'ts desc, id' or 'zorder(a, b)'; the table's own if not given.",
+)
 @click.option("--where", help="Rewrite only files that may have rows which satisfy this predicate.")
 @click.option("--branch", help="The branch whose files are rewritten; main if not given.")
 @_master

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from operator import attrgetter
 
+from pyiceberg.manifest import DataFile
+from pyiceberg.types import IcebergType
+
 from iceberg_ds.deletes.index import LiveFiles, only_path
 from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.expressions.metrics_evaluator import facts_of
 from iceberg_ds.maintenance.rewrite_options import RewriteOptions
 from iceberg_ds.maintenance.rewrite_work import FileGroup
 from iceberg_ds.table.bin_packing import packed
+from iceberg_ds.table.zorder import Range
 
 # A rest of more than this share of the target size is worth a file of its own.
 _WORTH_A_FILE = 0.75
@@ -141,6 +146,23 @@ def new_file_size(size: int, options: RewriteOptions) -> int:
     count = _new_files(size, options)
     most = options.max_file_size_bytes
     return most if count == 1 else min(ceil(size / count * _ROOM), most)
+
+
+def with_ranges(group: FileGroup, files: Mapping[str, DataFile], types: Mapping[int, IcebergType]) -> FileGroup:
+    """Return a group with the ranges of columns in its files.
+
+    Args:
+        group: The group.
+        files: Data files with their metrics, by path.
+        types: The types of the columns, by id.
+    """
+    ranges = {}
+    for field_id, kind in types.items():
+        facts = [facts_of(files[item.path], field_id, kind) for item in group.files]
+        known = [one for one in facts if not one.is_all_null]
+        if known and all(one.low is not None and one.high is not None for one in known):
+            ranges[field_id] = Range(low=min(one.low for one in known), high=max(one.high for one in known))
+    return replace(group, ranges=ranges)
 
 
 def _ordered(groups: list[FileGroup], options: RewriteOptions) -> list[FileGroup]:

@@ -19,9 +19,11 @@ from math import ceil
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
+from pyiceberg.transforms import IdentityTransform
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
@@ -44,9 +46,9 @@ from iceberg_ds.expressions.parser import parse_predicate
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
-from iceberg_ds.maintenance.file_groups import deleted_rows, plan_groups
+from iceberg_ds.maintenance.file_groups import deleted_rows, plan_groups, with_ranges
 from iceberg_ds.maintenance.rebase import Rebase, RewrittenGroup, files_with_deletes, types_of_keys
-from iceberg_ds.maintenance.rewrite_options import RewriteOptions, write_options
+from iceberg_ds.maintenance.rewrite_options import OF_Z_ORDER, RewriteOptions, write_options
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes, rewrite_group
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.metrics.commit_meter import metered
@@ -58,14 +60,16 @@ from iceberg_ds.planning.decide import check_rewritable
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.spark.task_job import TaskJob, active_session
 from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.spec_parser import names_z_order, parse_z_order
 from iceberg_ds.table.specs import describes_order, new_sort_order, parse_sort_by
+from iceberg_ds.table.zorder import ZOrder, z_order_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
-Strategy: TypeAlias = Literal["binpack", "sort"]
+Strategy: TypeAlias = Literal["binpack", "sort", "zorder"]
 _STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 # The largest number of plans: each one takes what others have made stale during the one before.
 _ROUNDS = 5
@@ -125,14 +129,19 @@ class Wish:
     """What a user asks for, beside options.
 
     Attributes:
-        strategy: Whether rows stay in the order of their files, or are sorted.
-        sort_order: The order of sorted rows, as option `sort-by` takes it; None for the table's.
+        strategy: Whether rows stay in the order of their files, are sorted, or are sorted by several columns alike.
+        sort_order: The order of sorted rows, as option `sort-by` takes it, or `zorder(a, b)`; None for the table's.
         where: A predicate; only files that may have rows which satisfy it are rewritten. None for all files.
     """
 
     strategy: Strategy = "binpack"
     sort_order: str | None = None
     where: str | None = None
+
+    @property
+    def is_z_order(self) -> bool:
+        """Whether rows are sorted by several columns alike."""
+        return self.strategy == "zorder" or (self.strategy == "sort" and names_z_order(self.sort_order or ""))
 
 
 def rewrite_data_files(  # noqa: PLR0913  # all but two by name
@@ -158,8 +167,10 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
         options: The options of Spark's procedure `rewrite_data_files`, the catalog's options as for a write, and those
             that say how files are written. None for no options.
         branch: The branch; None for the branch of option `branch`, or `main`.
-        strategy: `binpack` keeps the rows in the order of their files; `sort` sorts the rows of each group of files.
-        sort_order: The order to sort by, such as `ts desc nulls last, id`; None for the table's own.
+        strategy: `binpack` keeps the rows in the order of their files; `sort` sorts the rows of each group of files;
+            `zorder` sorts them by several columns alike, so that readers skip files by each of these.
+        sort_order: The order to sort by, such as `ts desc nulls last, id`, or the columns of a Z-order, such as
+            `zorder(a, b)`; None for the table's own.
         where: A predicate, such as `day < date '2026-11-01'`: only files that may have rows which satisfy it are
             rewritten, as a whole. None for all files.
 
@@ -186,6 +197,8 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
         raise OptionError("Cannot rewrite data files: sort_order is given, and strategy binpack sorts no rows.")
     wish = Wish(strategy=strategy, sort_order=sort_order, where=where)
     given = options_of_call(table, options)
+    if not wish.is_z_order and (named := sorted(given.keys() & set(OF_Z_ORDER))):
+        raise OptionError(f"Cannot rewrite data files: {', '.join(named)} is for a Z-order, and none is asked for.")
     parsed = parse_options(write_options(given if branch is None else {**given, "branch": branch}))
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets():
@@ -270,15 +283,17 @@ class Rewrite:
         is_numbered = settings.use_starting_sequence_number and metadata.format_version > 1
         spec_id = metadata.default_spec_id if settings.output_spec_id is None else settings.output_spec_id
         order = self._order(metadata)
+        z_order = self._z_order(metadata, metadata.specs()[spec_id], settings)
         write = new_write(self._options, metadata, Route(branch=self._branch), Fingerprint.of(metadata))
         writing = WritePlan.into(metadata, write, self._catalog.plan_properties(table))
         plan = RewritePlan(
             writing=replace(writing, spec=metadata.specs()[spec_id], sort_order=order),
             specs=metadata.specs(),
             key_types=types_of_keys(metadata, live, action),
-            is_sorted=order is not None,
+            is_sorted=order is not None or z_order is not None,
             planned_at=number,
             sequence_number=number if is_numbered else None,
+            z_order=z_order,
         )
         most, done = settings.max_files_to_rewrite, self._result.rewritten_data_files_count
         groups = plan_groups(
@@ -290,15 +305,19 @@ class Rewrite:
         )
         if groups:
             self._check_deletes_readable(live)
+        if z_order is not None:
+            types = {field_id: metadata.schema().find_type(field_id) for field_id in z_order.field_ids}
+            files = {found.path: found.data_file for found in live.data}
+            groups = [with_ranges(group, files, types) for group in groups]
         return plan, groups
 
     def _order(self, metadata: TableMetadata) -> SortOrder | None:
-        """Return the order to sort rows by; None if they are not to be sorted.
+        """Return the order to sort rows by; None if they are not to be sorted, or in Z-order.
 
         Raises:
             OptionError: The order is malformed, does not fit the table, or the table has none.
         """
-        if self._wish.strategy == "binpack":
+        if self._wish.strategy == "binpack" or self._wish.is_z_order:
             return None
         text = self._wish.sort_order
         order = metadata.sort_order_by_id(metadata.default_sort_order_id)
@@ -313,6 +332,38 @@ class Rewrite:
             return next(recorded, None) or new_sort_order(terms, metadata.schema(), UNSORTED_SORT_ORDER_ID)
         except ValueError as problem:
             raise OptionError(f"Cannot {self._action}: sort_order is {text!r}: {problem}.") from problem
+
+    def _z_order(self, metadata: TableMetadata, spec: PartitionSpec, settings: RewriteOptions) -> ZOrder | None:
+        """Return the Z-order to sort rows by; None if they are not to be sorted so.
+
+        Raises:
+            OptionError: No columns are named, or columns that have no order.
+        """
+        if not self._wish.is_z_order:
+            return None
+        text = self._wish.sort_order
+        if text is None:
+            raise OptionError(
+                f"Cannot {self._action} in Z-order: no columns are named. Give sort_order, such as zorder(a, b)."
+            )
+        try:
+            columns = z_order_columns(parse_z_order(text), metadata.schema())
+        except ValueError as problem:
+            raise OptionError(f"Cannot {self._action}: sort_order is {text!r}: {problem}.") from problem
+        alike = {field.source_id for field in spec.fields if isinstance(field.transform, IdentityTransform)}
+        told = ", ".join(field.name for field in columns if field.field_id in alike)
+        if alike.issuperset(field.field_id for field in columns):
+            raise OptionError(
+                f"Cannot {self._action} in Z-order: all rows of a partition have the same value of {told}. Name "
+                "columns that the table is not partitioned by."
+            )
+        if told:
+            logger.warning("No Z-order of %s by %s: all rows of a partition have one value of it", self._name, told)
+        return ZOrder(
+            field_ids=tuple(field.field_id for field in columns if field.field_id not in alike),
+            var_length_contribution=settings.var_length_contribution,
+            max_output_size=settings.max_output_size,
+        )
 
     def _candidates(
         self, metadata: TableMetadata, live: LiveFiles, places: Collection[tuple[int, str]] | None

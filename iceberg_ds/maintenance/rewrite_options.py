@@ -57,6 +57,8 @@ class RewriteOptions:
         output_spec_id: Partition spec of new files; None for the table's current one.
         remove_dangling_deletes: Whether delete files that apply to no data file any more are removed, too.
         max_files_to_rewrite: How many files a call rewrites, at most; None for no limit.
+        var_length_contribution: How many bytes of text and bytes count in a Z-order.
+        max_output_size: How many bytes of the interleaved value count in a Z-order.
     """
 
     target_file_size_bytes: int
@@ -76,6 +78,8 @@ class RewriteOptions:
     output_spec_id: int | None = None
     remove_dangling_deletes: bool = False
     max_files_to_rewrite: int | None = None
+    var_length_contribution: int = 8
+    max_output_size: int = 2**31 - 1
 
     @classmethod
     def of(cls, given: Mapping[str, str], metadata: TableMetadata) -> RewriteOptions:
@@ -119,7 +123,11 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "output-spec-id": count,
     "remove-dangling-deletes": boolean,
     "max-files-to-rewrite": positive_integer,
+    "var-length-contribution": positive_integer,
+    "max-output-size": positive_integer,
 }
+# What only a Z-order takes.
+OF_Z_ORDER = ("var-length-contribution", "max-output-size")
 # Options of Spark's procedure that say how its jobs shuffle rows; nothing is shuffled here.
 _OF_SHUFFLES = ("compression-factor", "shuffle-partitions-per-file", "max-file-group-input-files")
 

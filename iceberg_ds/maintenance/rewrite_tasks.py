@@ -32,10 +32,18 @@ from iceberg_ds.secrets import mask_text
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.partitioning import PartitionKey
+from iceberg_ds.table.zorder import ZRowOrder
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
 from iceberg_ds.writers.rewriting import rows_of_file
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
-from iceberg_ds.writers.task_writer import PartitioningWriter, TaskAttempt, discarding, name_prefix, task_rows
+from iceberg_ds.writers.task_writer import (
+    ClusteredWriter,
+    PartitioningWriter,
+    TaskAttempt,
+    discarding,
+    name_prefix,
+    task_rows,
+)
 
 _Answer = TypeVar("_Answer")
 
@@ -174,6 +182,13 @@ def _writing(plan: RewritePlan, group: FileGroup) -> WritePlan:
     return replace(plan.writing, write=replace(write, files=settings), sort_order=order)
 
 
+def _in_z_order(plan: RewritePlan, group: FileGroup, writing: WritePlan, files: TaskFiles) -> PartitioningWriter | None:
+    """Return a writer of rows in the plan's Z-order; None if it has none."""
+    if plan.z_order is None:
+        return None
+    return ClusteredWriter(writing, ZRowOrder(plan.z_order, writing.schema, writing.spec, group.ranges), files)
+
+
 class _Rows:
     """Brings the rows of a group into new files: in their order, or sorted, or by the partitions of another spec."""
 
@@ -184,7 +199,7 @@ class _Rows:
         if plan.keeps_order(group):
             self._writer = RollingWriter(PartitionKey.of(group.files[0].data_file.partition), files)
         else:
-            self._parted = task_rows(writing, files)
+            self._parted = _in_z_order(plan, group, writing, files) or task_rows(writing, files)
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._writer is not None:

@@ -6,7 +6,7 @@ All of them are frozen and picklable.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
@@ -14,6 +14,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.table.zorder import Range, ZOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +24,12 @@ class FileGroup:
     Attributes:
         files: The files, all of one partition, each with the deletes that apply to it.
         file_size_bytes: Most bytes of a new file.
+        ranges: The ranges of the columns of a Z-order in these files, by their ids, where they are known.
     """
 
     files: tuple[FileWork, ...]
     file_size_bytes: int
+    ranges: Mapping[int, Range] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -47,9 +50,10 @@ class RewritePlan:
         writing: How files are written, with the spec and the sort order of new files, and what opens storage.
         specs: The table's partition specs, by spec id.
         key_types: The types of the columns that equality deletes delete by, by field id.
-        is_sorted: Whether the rows of a group are sorted.
+        is_sorted: Whether the rows of a group are sorted, by the sort order of `writing` or by `z_order`.
         planned_at: Sequence number of the snapshot whose files are rewritten.
         sequence_number: The same, if new files are to have it as their data sequence number; else None.
+        z_order: The Z-order to sort rows by; None if rows are not sorted, or by columns one after the other.
     """
 
     writing: WritePlan
@@ -58,6 +62,7 @@ class RewritePlan:
     is_sorted: bool
     planned_at: int
     sequence_number: int | None
+    z_order: ZOrder | None = None
 
     def number_of(self, group: FileGroup) -> int | None:
         """Return the data sequence number of the new files of a group, or None for that of their commit.

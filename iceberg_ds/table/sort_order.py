@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -66,9 +67,13 @@ class RowOrder:
 
     def keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the key columns of the rows in `batch`."""
-        columns = [_key_values(batch, key) for key in self._keys]
+        columns = [*(_key_values(batch, key) for key in self._keys), *self._more_keys(batch)]
         # All rows are equal if every field is void.
         return _numbered(columns or [pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)])
+
+    def _more_keys(self, batch: pa.RecordBatch) -> Iterable[pa.Array]:  # noqa: ARG002  # a subclass has some
+        """Return further key columns of the rows in `batch`, which count after the others, ascending."""
+        return ()
 
     def positions(self, keys: pa.RecordBatch, tie_breakers: pa.Array | None = None) -> pa.Array:
         """Return the positions of the rows with these keys, in sort order; equal rows stay in their order.
@@ -79,14 +84,14 @@ class RowOrder:
         """
         columns: list[pa.Array] = []
         directions: list[_Direction] = []
-        for key, values in zip(self._keys, keys.columns, strict=False):
-            if key.nulls_first and values.null_count:  # else Arrow puts them last
+        for key, values in zip_longest(self._keys, keys.columns):
+            if key is not None and key.nulls_first and values.null_count:  # else Arrow puts them last
                 columns.append(values.is_valid())
                 directions.append("ascending")
             columns.append(values)
-            directions.append(key.direction)
-        if tie_breakers is not None or not columns:
-            columns.append(keys.column(0) if tie_breakers is None else tie_breakers)
+            directions.append("ascending" if key is None else key.direction)
+        if tie_breakers is not None:
+            columns.append(tie_breakers)
             directions.append("ascending")
         numbered = _numbered(columns)
         return pc.sort_indices(numbered, sort_keys=list(zip(numbered.schema.names, directions, strict=True)))
@@ -100,9 +105,8 @@ def _clustering(spec: PartitionSpec | None) -> Iterable[SortField]:
 def _key(field: SortField, schema: Schema, sources: dict[int, Leaf]) -> _Key:
     if isinstance(field.transform, UnknownTransform):
         raise ValueError(f"sort field '{field}' has an unknown transform")  # noqa: TRY004  # of a value, not of an argument
-    source = sources.get(field.source_id)
-    path = () if source is None else tuple(step for step in source.path if isinstance(step, int))
-    if source is None or len(path) < len(source.path):
+    path = _path(sources.get(field.source_id))
+    if path is None:
         raise ValueError(f"sort field '{field}' has a source that is dropped, or in a list or map")
     return _Key(
         path=path,
@@ -112,12 +116,28 @@ def _key(field: SortField, schema: Schema, sources: dict[int, Leaf]) -> _Key:
     )
 
 
-def _key_values(batch: pa.RecordBatch, key: _Key) -> pa.Array:
-    top, *steps = key.path
+def _path(source: Leaf | None) -> tuple[int, ...] | None:
+    """Return the positions that lead to a column; None if it is dropped, or in a list or map."""
+    path = () if source is None else tuple(step for step in source.path if isinstance(step, int))
+    return None if source is None or len(path) < len(source.path) else path
+
+
+def source_path(field_id: int, schema: Schema) -> tuple[int, ...] | None:
+    """Return the positions that lead from a batch to a primitive column; None if it is dropped, or in a list or map."""
+    return _path(next((leaf for leaf in leaf_columns(schema, {}) if leaf.field_id == field_id), None))
+
+
+def source_values(batch: pa.RecordBatch, path: tuple[int, ...]) -> pa.Array:
+    """Return the values of the column that these positions lead to."""
+    top, *steps = path
     source = batch.column(top)
     for step in steps:
         source = pc.struct_field(source, step)
-    values = key.transform(source)
+    return source
+
+
+def _key_values(batch: pa.RecordBatch, key: _Key) -> pa.Array:
+    values = key.transform(source_values(batch, key.path))
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_floating(values.type):
         return ordered_bits(values)

@@ -123,6 +123,32 @@ def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
     return terms
 
 
+def names_z_order(text: str) -> bool:
+    """Return whether a text is of the form `zorder(a, b)`, whatever stands in the parentheses."""
+    return _begins_z_order(_Tokens(text))
+
+
+def parse_z_order(text: str) -> tuple[str, ...]:
+    """Parse the columns of a Z-order, such as `zorder(a, b)` or `a, b`; return their names as the text spells them.
+
+    Raises:
+        ValueError: Says what is wrong, and what is expected.
+    """
+    tokens = _Tokens(text if names_z_order(text) else f"zorder({text})")
+    _begins_z_order(tokens)
+    names = [identifier_text(_name(tokens))]
+    while tokens.take_if(","):
+        names.append(identifier_text(_name(tokens)))
+    if not tokens.take_if(")") or tokens.peek():
+        raise ValueError("a Z-order takes names of columns and stands alone, expected zorder(a, b)")
+    _refuse_repeated(names)
+    return tuple(names)
+
+
+def _begins_z_order(tokens: _Tokens) -> bool:
+    return bool(tokens.take_if("zorder") and tokens.take_if("("))
+
+
 def parse_columns(text: str) -> tuple[str, ...]:
     """Parse names of columns, such as `region, id`; backticks enclose names of more than letters and digits.
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pyiceberg.manifest import DataFileContent
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.checks.invariants import check_clean, check_sound
-from support.checks.reader import rows_of
+from support.checks.reader import listed, rows_of
 from support.spark.tables import FORMAT, Warehouse
 from support.tables.sink import NAME
 
@@ -43,6 +44,22 @@ def test_job_rewrites_what_spark_wrote(spark: SparkSession, house: Warehouse, mo
 
     assert ids(house) == list(range(600))
     assert result.added_data_files_count == len(house.table().inspect.data_files()) == (3 if more else 1)
+    check_clean(house.table())
+
+
+def test_job_sorts_by_several_columns_alike(spark: SparkSession, house: Warehouse) -> None:
+    """A user's notebook could not use Z-order, or a task not read what it is told."""
+    fill(spark, house)
+    options = {**house.options, "var-length-contribution": "4", "max-output-size": "16"}
+
+    result = iceberg_ds.rewrite_data_files(NAME, spark, strategy="sort", sort_order="zorder(part, id)", options=options)
+
+    assert ids(house) == list(range(600))
+    assert result.added_data_files_count == 1
+    (file,) = listed(house.table())[DataFileContent.DATA]
+    found = [(row["part"], row["id"]) for row in file.rows()]
+    assert found not in (sorted(found), sorted(found, key=lambda pair: pair[1]))
+    assert [part >= 2 for part, _ in found] == sorted(part >= 2 for part, _ in found)  # the first bit
     check_clean(house.table())
 
 

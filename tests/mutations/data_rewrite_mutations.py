@@ -94,4 +94,21 @@ DATA_REWRITES = (
         after="",
         tests=(_MEANWHILE,),
     ),
+    Mutation(
+        name="a Z-order sorts by its first column",
+        file="table/zorder.py",
+        before="for at in range(longest) for column in columns if at < column.count]",
+        after="for column in columns for at in range(column.count) if at < longest]",
+        tests=(
+            "unit/table/test_zorder.py::test_bits_of_columns_take_turns",
+            _REWRITE + "test_every_column_of_a_z_order_lets_readers_skip_files",
+        ),
+    ),
+    Mutation(
+        name="nulls lie among the values of a Z-order",
+        file="table/zorder.py",
+        before="[pc.if_else(values.is_valid(), word, _ZERO) for word in words]",
+        after="[word.fill_null(0) for word in words]",
+        tests=("unit/table/test_zorder.py::test_null_comes_before_all_values",),
+    ),
 )

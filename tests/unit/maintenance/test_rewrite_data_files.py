@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,8 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import NestedField, StringType
+from pyiceberg.types import IcebergType, LongType, NestedField, StringType
+from pyspark.sql import types as spark
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
 from support.keys.conversions import meanwhile
@@ -23,11 +25,13 @@ from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, DataFileError, OptionError
+from iceberg_ds.expressions.metrics_evaluator import facts_of
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.maintenance import rewrite_data_files
 from iceberg_ds.maintenance.rewrite_data_files import Rewrite
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes
 from iceberg_ds.spark.task_job import TaskJob
+from iceberg_ds.table.spec_parser import parse_partition_by
 from iceberg_ds.writers.rolling import RollingWriter
 
 
@@ -187,6 +191,99 @@ def test_rows_are_sorted(sink: Sink, order: str) -> None:
     key = (lambda row: -row["id"]) if order == "id desc" else (lambda row: (row["name"], row["id"]))
     assert found.rows() == sorted(found.rows(), key=key)
     assert ids(sink) == all_ids()
+
+
+GRID = spark.StructType(
+    [
+        spark.StructField("a", spark.IntegerType()),
+        spark.StructField("b", spark.LongType()),
+        spark.StructField("c", spark.StringType()),
+    ]
+)
+TINY = {
+    "target_file_size_bytes": "2500",
+    "min_file_size_bytes": "1",
+    "max_file_size_bytes": "3000",
+    "rewrite_all": "true",
+}
+
+
+def grid_files(sink: Sink, files: int = 6) -> None:
+    """Write each pair of 64 numbers from -20 on and 64 large ones once, in any order, and a text for each row."""
+    pairs = [(a, b) for a in range(-20, 44) for b in range(64)]
+    random.Random(7).shuffle(pairs)  # noqa: S311  # no secrets
+    for number in range(files):
+        part = [{"a": a, "b": b * 10**9, "c": f"sensor-{b:05d}"} for a, b in pairs[number::files]]
+        sink.commit(sink.write(part, schema=GRID, plan=sink.plan(GRID, partition_by=None)))
+
+
+def share_read(sink: Sink, field_id: int, values: Sequence[object], kind: IcebergType) -> float:
+    """Return the share of files that a reader opens who looks for one value, on average."""
+    files = [found.data_file for found in entries(sink)]
+    bounds = [facts_of(file, field_id, kind) for file in files]
+    return sum(fact.low <= value <= fact.high for fact in bounds for value in values) / len(files) / len(values)
+
+
+def test_every_column_of_a_z_order_lets_readers_skip_files(sink: Sink) -> None:
+    """The rewrite would cost as much as a sort, and serve one column alone."""
+    grid_files(sink)
+    found: dict[str, list[float]] = {}
+
+    for strategy, order in (("sort", "a, b, c"), ("sort", "zorder(a, b)"), ("zorder", "a, c")):
+        rewrite(sink, strategy=strategy, sort_order=order, **TINY)  # type: ignore[arg-type]
+        found[order] = [
+            share_read(sink, 1, range(-20, 44), LongType()),
+            share_read(sink, 2, [b * 10**9 for b in range(64)], LongType()),
+            share_read(sink, 3, [f"sensor-{b:05d}".encode() for b in range(64)], StringType()),
+        ]
+        assert len(data_paths(sink)) > 8
+        assert {found.data_file.sort_order_id for found in entries(sink)} <= {None, 0}
+        assert len(rows_of(sink.table())) == 64 * 64
+        check_clean(sink.table())
+
+    assert found["a, b, c"][1] > 0.9
+    assert max(found["zorder(a, b)"]) < 0.65
+    assert max(found["a, c"]) < 0.65
+
+
+def test_partition_columns_have_no_part_in_a_z_order(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
+    """Bits would be lost to values that are alike in all rows of a file."""
+    for number in range(6):
+        plan = sink.plan(GRID, partition_by=parse_partition_by("a"))
+        sink.commit(sink.write([{"a": number % 2, "b": number, "c": "x"}], schema=GRID, plan=plan))
+
+    rewrite(sink, strategy="zorder", sort_order="a, b", min_input_files="2")
+
+    assert "No Z-order of db.t by a" in caplog.text
+    assert len(data_paths(sink)) == 2
+    with pytest.raises(OptionError, match="all rows of a partition have the same value of a"):
+        rewrite(sink, strategy="zorder", sort_order="a", min_input_files="2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({"strategy": "zorder"}, "no columns are named. Give sort_order, such as zorder"),
+        ({"strategy": "zorder", "sort_order": "id desc"}, "takes names of columns and stands alone"),
+        ({"strategy": "sort", "sort_order": "zorder(id), name"}, "takes names of columns and stands alone"),
+        ({"strategy": "sort", "sort_order": "zorder(id"}, "takes names of columns and stands alone"),
+        ({"strategy": "sort", "sort_order": "zorder(nothing)"}, "there is no column nothing among id, name"),
+        ({"strategy": "zorder", "sort_order": "id, ID"}, "column ID is given more than once"),
+        ({"strategy": "zorder", "sort_order": "id", "max_output_size": "0"}, "option 'max-output-size' is '0'"),
+    ],
+)
+def test_wrong_z_order_is_named(sink: Sink, asked: dict[str, Any], problem: str) -> None:
+    """Rows would be sorted by other columns than asked, or a job fail for a misspelt name."""
+    small_files(sink)
+
+    with pytest.raises(OptionError, match=problem):
+        rewrite(sink, **asked)
+
+
+def test_option_of_a_z_order_is_refused_without_one() -> None:
+    """It would have no effect."""
+    with pytest.raises(OptionError, match="max-output-size is for a Z-order, and none is asked for"):
+        iceberg_ds.rewrite_data_files(NAME, options={"max-output-size": "2"}, strategy="sort", sort_order="id")
 
 
 def test_sorted_group_with_a_late_delete_is_done_again(sink: Sink) -> None:
