@@ -200,6 +200,16 @@ class _Options:
 
             self.route = parse_route(raw, self.parsed)
 
+    @property
+    def maintains(self) -> bool:
+        """Whether tables of the write are maintained after a commit."""
+        given = self.parsed.route_options.items() if self.route is not None else ()
+        return self.parsed.maintenance == "auto" or any(key.endswith(".maintenance") for key, _ in given)
+
+    def of_table(self, table: str) -> SinkOptions:
+        """Return the options of the write into one table, by its identifier."""
+        return self.parsed if self.route is None else self.route.of(table)
+
     def connect(self) -> CatalogClient:
         """Return the catalog of the write."""
         with loading_modules():
@@ -282,16 +292,20 @@ def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], e
         if options.route is not None:
             from iceberg_ds.multi_table.commit import commit_routed
 
-            commit_routed(catalog, options.route, messages, epoch_id=epoch_id)
+            results = commit_routed(catalog, options.route, messages, epoch_id=epoch_id)
         elif options.parsed.publish_converted:
             from iceberg_ds.deletes.publish import commit_converted
 
-            commit_converted(catalog, options.parsed, messages, epoch_id=epoch_id)
+            results = [commit_converted(catalog, options.parsed, messages, epoch_id=epoch_id)]
         else:
             with loading_modules():
                 from iceberg_ds.planning.quarantine import commit_with_quarantine
 
-            commit_with_quarantine(catalog, options.parsed, messages, epoch_id=epoch_id)
+            results = [commit_with_quarantine(catalog, options.parsed, messages, epoch_id=epoch_id)]
+    if options.maintains:
+        from iceberg_ds.maintenance.auto import maintain_after
+
+        maintain_after(catalog, options.of_table, results)
     ease_worker()
 
 

@@ -1,7 +1,8 @@
 """The small commit that changes a table before the rows of a write: its schema, its spec, its sort orders.
 
 The caller proposes the change from the current table; this module sends the request and finds out what became of
-it. The module writes and deletes no files, and runs on the driver only.
+it. Like every commit it deletes metadata files that the table lets go of, if the table's properties want that. It
+writes no files, and runs on the driver only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, TableNotFoundError
+from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.snapshots.snapshot import dropped_metadata_files
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 
@@ -107,7 +110,7 @@ class _Alteration:
         """Return whether a request was sent, so that the table must be seen."""
         return self._attempts > 0
 
-    def look(self, table: Table, base: Table | None) -> Table | None:  # noqa: ARG002  # earlier proposals do not matter
+    def look(self, table: Table, base: Table | None) -> Table | None:
         """Return the table if nothing is left to change, or None."""
         self._request = self._propose(table.metadata)
         if self._request is not None:
@@ -115,6 +118,8 @@ class _Alteration:
         if self._attempts:
             elapsed_ms = (time.monotonic() - self._started) * 1000
             logger.info("Changed table %s, attempt %d, %.0f ms", self._name, self._attempts, elapsed_ms)
+        if base is not None and self._confirmed is not None:
+            delete_files(table.io, dropped_metadata_files(base.metadata, table.metadata), Proof.SUPERSEDED)
         return table
 
     def send(self, table: Table) -> Exception | None:

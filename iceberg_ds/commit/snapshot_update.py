@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
 
@@ -74,6 +75,23 @@ _REFUSALS = (CommitConflictError, CommitMessageError, RefusedRowsError, RowCount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A table as a commit that landed has just seen it, so that nobody need load it again.
+
+    Attributes:
+        table: Identifier of the table.
+        branch: The branch that was written.
+        metadata: The table.
+        manifests: The manifests that the new snapshot lists.
+    """
+
+    table: str
+    branch: str
+    metadata: TableMetadata
+    manifests: Sequence[ManifestFile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitResult:
     """The outcome of a commit that did not fail.
 
@@ -82,12 +100,14 @@ class CommitResult:
         was_replayed: The table had this epoch, or this version of the application's; this commit added nothing.
         record_count: How many rows the table got, hidden rows excluded; None if unknown.
         lost_files: How many data files were left out and deleted, because they had late rows only.
+        seen: The table as this commit saw it; None if it landed nothing.
     """
 
     snapshot_id: int | None
     was_replayed: bool = False
     record_count: int | None = None
     lost_files: int = 0
+    seen: Seen | None = field(default=None, compare=False, repr=False)
 
 
 class SnapshotUpdate:
@@ -338,6 +358,9 @@ class SnapshotUpdate:
             snapshot_id=self._write.snapshot_id,
             record_count=self._files.record_count,
             lost_files=len(self._files.lost_paths),
+            seen=Seen(
+                table=self._write.table, branch=self._write.branch, metadata=committed, manifests=self._producer.listed
+            ),
         )
 
     def _skip(self, table: Table, finding: StatusCheck) -> CommitResult:

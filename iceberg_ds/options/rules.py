@@ -335,6 +335,15 @@ RULES: tuple[Rule, ...] = (
         )
         for kind in (Kind.DATA_SOURCE, Kind.UPSERT)
     ),
+    *(
+        Rule(
+            options=("maintenance=auto",),
+            kind=kind,
+            problem="option 'maintenance' is auto, which is for format(\"icebergsink\"). Run iceberg_ds.maintaining "
+            "beside it, or iceberg-ds maintain from time to time",
+        )
+        for kind in (Kind.UPSERT, Kind.TRANSACTION)
+    ),
     Rule(
         options=("txn-app-id",),
         kind=Kind.STREAM,

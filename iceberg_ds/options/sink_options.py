@@ -454,6 +454,13 @@ class SinkOptions:
         "snapshot-property.",
         "Added to the summary of the snapshot, such as `snapshot-property.team`.",
     )
+    maintenance: Literal["off", "auto"] = _option(
+        values.one_of("off", "auto"),
+        "`auto`: after a commit that landed, the committer expires old snapshots and rewrites manifests once many are "
+        "due, in bounded time; a failure of it fails no write. See "
+        "[maintenance](maintenance/index.md#within-the-write-itself).",
+        default="off",
+    )
     metrics_file: str | None = _option(
         local_paths.local_file,
         "File on the driver's machine to which each commit appends its report, a line of JSON; see "

@@ -60,6 +60,27 @@ def test_stream_of_upserts_keeps_its_table_healthy(spark: SparkSession, house: W
     assert time.monotonic() - before < 300
 
 
+@pytest.mark.timeout(300)
+def test_stream_keeps_its_own_history_short(spark: SparkSession, house: Warehouse) -> None:
+    """Snapshots would pile up until commits are slow, without a second job beside the stream."""
+    iceberg_ds.register(spark)
+    kept = {"min-snapshots-to-keep": "4", "max-snapshot-age-ms": "0"}
+    options = {**house.options, **{f"table-property.history.expire.{name}": text for name, text in kept.items()}}
+    rate = spark.readStream.format("rate").option("rowsPerSecond", 200).load().selectExpr("value AS id")
+    writer = rate.writeStream.format(FORMAT).options(**options, maintenance="auto")
+    writer = writer.option("checkpointLocation", str(house.folder / "checkpoint"))
+    query = writer.trigger(processingTime="100 milliseconds").start(NAME)
+    try:
+        wait_until(lambda: epochs(query) > 30, "there were 30 epochs", 150)
+    finally:
+        query.stop()
+
+    found = sorted(row["id"] for row in rows_of(house.table()))
+    assert found == list(range(len(found)))
+    assert len(house.table().metadata.snapshots) <= 4 + 10
+    check_sound(house.table())
+
+
 def epochs(query: object) -> int:
     """Return how many epochs a query has made."""
     progress = query.lastProgress  # type: ignore[attr-defined]

@@ -182,6 +182,31 @@ def test_stream_takes_the_steps_of_sparks_processes(
     assert message.write.epoch.run_id == "run"
 
 
+@pytest.mark.parametrize("more", [{}, {"route-by": "name", "route-namespace": "db"}], ids=["one", "many"])
+@pytest.mark.parametrize("maintenance", ["auto", "off"])
+def test_committer_maintains_what_it_has_committed_if_asked(
+    warehouse: Path,
+    in_task: Callable[[FakeTask | None], None],
+    monkeypatch: pytest.MonkeyPatch,
+    maintenance: str,
+    more: dict[str, str],
+) -> None:
+    """The option would have no effect in some writes, or maintenance be done that nobody asked for."""
+    asked: list[Any] = []
+
+    def note(_: object, options_of: Callable[[str], Any], results: Any) -> None:
+        asked.extend((options_of(one.seen.table).maintenance, one.seen.table) for one in results)
+
+    monkeypatch.setattr("iceberg_ds.maintenance.auto.maintain_after", note)
+    planner = IcebergSink({"Warehouse": str(warehouse), "maintenance": maintenance, **(more or {"path": NAME})})
+    in_task(micro_batch(4))
+    message = shipped(planner.streamWriter(SCHEMA, overwrite=False)).write(batches(1))
+    shipped(planner).streamWriter(SCHEMA, overwrite=False).commit([message], 4)
+
+    table = "db.`row 1`" if more else NAME
+    assert asked == ([("auto", table)] if maintenance == "auto" else [])
+
+
 def test_committer_of_a_stream_plans_nothing(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every micro-batch would ask the catalog twice, and the committer would invent another write."""
     committer = shipped(source(warehouse))
