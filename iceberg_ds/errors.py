@@ -8,6 +8,7 @@ thing, why with the values, and the next step; a secret appears in none of them.
     ├── SchemaMismatchError (ValueError)    fix the DataFrame or the table; all bad columns at once
     ├── TableNotFoundError (LookupError)    create the table or fix its identifier
     ├── UnsupportedTableError (ValueError)  this kind of table cannot be written safely yet
+    ├── OverloadedTableError                maintain the table, or raise the limit; nothing was written
     ├── CatalogError (ConnectionError)      reach, authenticate to or unblock the catalog
     ├── RefusedRowsError (ValueError)       fix the rows; says how many and shows one
     ├── DataFileError (OSError)             a task could not write; Spark may retry it
@@ -51,6 +52,15 @@ class UnsupportedTableError(IcebergSinkError, ValueError):
     It is a view, of format version 3 or encrypted, has ORC or Avro files, or an unknown transform.
 
     Next: Write to another table.
+    """
+
+
+class OverloadedTableError(IcebergSinkError):
+    """The table has more snapshots or small files than the write allows by `max-snapshots` or `max-small-files`.
+
+    Nothing was written. A stream's next run writes the same rows.
+
+    Next: Run `iceberg-ds maintain`, or raise the limit.
     """
 
 

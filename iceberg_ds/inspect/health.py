@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from pyiceberg.table import Table, TableProperties
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
@@ -32,9 +32,9 @@ from iceberg_ds.messages import FUTURE_MS
 from iceberg_ds.metrics.report import SUMMARY_PREFIX
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.parsing import whole_number
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_head
+from iceberg_ds.snapshots.small_files import small_below_bytes
 from iceberg_ds.snapshots.txn import (
     EPOCHS,
     STREAM_PREFIX,
@@ -49,8 +49,6 @@ from iceberg_ds.table.names import identifier_text
 
 WriterKind: TypeAlias = Literal["stream", "query", "application"]
 
-# A data file is small below this part of the size that the table's writers aim at.
-SMALL_PART = 4
 # The metadata file that a forecast looks ahead to, unless the user names another size.
 METADATA_LIMIT_BYTES = 5_000_000
 _NEWEST_EVENT = f"{SUMMARY_PREFIX}newest-event-ms"
@@ -343,12 +341,6 @@ def _metadata_bytes(table: Table) -> int | None:
     with suppress(Exception):  # a catalog may keep the file where only its server may read it
         return len(table.io.new_input(table.metadata_location))
     return None
-
-
-def small_below_bytes(metadata: TableMetadata) -> int:
-    """Return the size in bytes below which a data file of the table is small."""
-    default = int(TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT)
-    return whole_number(metadata.properties, TableProperties.WRITE_TARGET_FILE_SIZE_BYTES, default) // SMALL_PART
 
 
 def health_of(  # noqa: PLR0913  # what was loaded, from four places

@@ -44,9 +44,14 @@ def plan_and_write(  # noqa: PLR0913  # most are given by name
         IcebergSinkError: As `plan_write`, and as a task of the write.
     """
     table = catalog.find_table(options.table)
-    own = _creating(options) if table is None else options
+    own = _creating(options) if table is None else _planned_before(options)
     plan = plan_write(catalog, own, columns, mode, is_stream=epoch is not None, table=table)
     return report_task(plan.in_epoch(epoch), in_zone_of_option(plan, batches), ON_DRIVER)
+
+
+def _planned_before(options: SinkOptions) -> SinkOptions:
+    """Return the options without limits that were looked at when the write was planned: its rows are there by now."""
+    return replace(options, max_snapshots=None, max_small_files=None)
 
 
 def _creating(options: SinkOptions) -> SinkOptions:
@@ -61,7 +66,7 @@ def appending(options: SinkOptions) -> SinkOptions:
     """Return the options without those that say which rows of a table are replaced: its write knows them already."""
     none = SinkOptions()
     return replace(
-        _creating(options),
+        _planned_before(_creating(options)),
         overwrite_mode=none.overwrite_mode,
         replace_where=none.replace_where,
         isolation_level=none.isolation_level,

@@ -21,7 +21,7 @@ from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NewTables, RoutedPlan, TablePlan
 from iceberg_ds.planning.columns import columns_named
-from iceberg_ds.planning.decide import unrouted_rows
+from iceberg_ds.planning.decide import check_load, plan_branches, unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions, identifier_text, parse_identifier
 from iceberg_ds.table.routes import ANY, Routes, has_place
@@ -67,6 +67,8 @@ def plan_routed(
         try:
             fits = _Columns(options, name, dataframe, column)
             if fits.waits_for_rows(table):
+                route = plan_branches(fits.options, table.metadata, is_new=False)
+                check_load(fits.options, table.metadata, route)  # its rows are planned once they are there
                 picked[name.lower()] = fits.sent(table)
                 known[name.lower()] = True
             else:

@@ -461,6 +461,18 @@ class SinkOptions:
         "[maintenance](maintenance/index.md#within-the-write-itself).",
         default="off",
     )
+    max_snapshots: int | None = _option(
+        values.count,
+        "Refuse the write, before a task starts, if the table has more snapshots than this. See "
+        "[back-pressure](maintenance/index.md#back-pressure).",
+        shown="no limit",
+    )
+    max_small_files: int | None = _option(
+        values.count,
+        "Refuse the write, before a task starts, if the branch is sure to have more data files than this that are "
+        "below a quarter of `write.target-file-size-bytes`, as the summaries of its snapshots tell it.",
+        shown="no limit",
+    )
     metrics_file: str | None = _option(
         local_paths.local_file,
         "File on the driver's machine to which each commit appends its report, a line of JSON; see "

@@ -7,6 +7,7 @@ that the write asks for will leave it, and so before any change is made.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,7 +28,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import Propose
 from iceberg_ds.commit.requests import check_replaceable
 from iceberg_ds.commit.validate import WRITABLE_FORMAT_VERSIONS
-from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.errors import OptionError, OverloadedTableError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.places import misplaced
 from iceberg_ds.options.file_settings import metrics_properties, new_write
@@ -53,7 +54,8 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.planning.columns import WrittenColumns
 from iceberg_ds.planning.keys import KeyedWrite
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, snapshots_since, why_not_writable, write_base
+from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
+from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
 from iceberg_ds.table.locations import PROVIDER, why_not_trusted
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.table.names import identifier_text
@@ -195,6 +197,7 @@ def decide(wish: Wish, target: Target) -> Decision:
     file_io(target.io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
     sort_order = order_of_rows(options, metadata, is_new=is_new)
     route = plan_branches(options, metadata, is_new=is_new)
+    check_load(options, metadata, route)
     fingerprint = None if is_new else Fingerprint.of(metadata)  # before columns are replaced
     schema_change = None if target.table is None else _replacing_columns(wish, metadata, target.table, route)
     if schema_change is not None:
@@ -260,6 +263,30 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         problems.append(str(problem))
     if problems:
         raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
+
+
+def check_load(options: SinkOptions, metadata: TableMetadata, route: Route) -> None:
+    """Refuse a write into a table that is in need of maintenance, by the limits that its options set.
+
+    Raises:
+        OverloadedTableError: The table has more snapshots, or the branch that the write builds on more small files.
+    """
+    problems = []
+    if options.max_snapshots is not None and (count := len(metadata.snapshots)) > options.max_snapshots:
+        problems.append(f"it has {count:,} snapshots, and option 'max-snapshots' is {options.max_snapshots:,}")
+    if options.max_small_files is not None:
+        branch = base_branch(metadata, route)
+        if (count := least_small_files(metadata, branch)) > options.max_small_files:
+            problems.append(
+                f"its branch '{branch}' has at least {count:,} data files below {small_below_bytes(metadata):,} bytes, "
+                f"and option 'max-small-files' is {options.max_small_files:,}"
+            )
+    if problems:
+        name = identifier_text(options.table)
+        raise OverloadedTableError(
+            f"Cannot write to {name}, nothing was written: {'; '.join(problems)}. Run `iceberg-ds maintain "
+            f"{shlex.quote(name)}` until it has fewer, or raise the limit; then write again."
+        )
 
 
 def check_rewritable(metadata: TableMetadata, options: SinkOptions, branch: str, action: str) -> None:

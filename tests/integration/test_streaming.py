@@ -14,6 +14,7 @@ from support.spark.jobs import SCHEMA, StreamJob, write_source
 from support.spark.process import wait_until
 from support.spark.tables import FORMAT, Warehouse
 
+import iceberg_ds
 from iceberg_ds.snapshots.txn import EPOCH_ID_KEY, QUERY_ID_KEY, RUN_ID_KEY, property_key
 
 TIMEOUT_S = 300
@@ -236,3 +237,26 @@ def test_refused_stream_says_why_and_commits_nothing(
     assert "column 'name' string is not in the table" in str(caught.value)
     assert len(house.snapshots()) == 1
     assert house.data_files() == house.referenced()
+
+
+def test_stream_into_an_ill_table_stops_before_its_tasks_and_goes_on_once_it_is_well(
+    spark: SparkSession, house: Warehouse, source: Path, tmp_path: Path
+) -> None:
+    """Rows of the refused epochs would be lost."""
+
+    def run() -> None:
+        writer = read(spark, source).writeStream.format(FORMAT).options(**house.options, **{"max-snapshots": "1"})
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        finish(writer.start("db.t"))
+
+    with pytest.raises(
+        Exception, match=r"it has 2 snapshots, and option 'max-snapshots' is 1\. Run `iceberg-ds maintain"
+    ):
+        run()
+    assert house.ids() == list(range(20))
+    assert house.data_files() == house.referenced()
+
+    iceberg_ds.expire_snapshots("db.t", older_than="now", options=house.options)
+    run()
+
+    assert house.ids() == list(range(30))

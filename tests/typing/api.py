@@ -482,6 +482,7 @@ errors: list[type[iceberg_ds.IcebergSinkError]] = [
     iceberg_ds.CommitStateUnknownError,
     iceberg_ds.DataFileError,
     iceberg_ds.OptionError,
+    iceberg_ds.OverloadedTableError,
     iceberg_ds.RefusedRowsError,
     iceberg_ds.RowCountError,
     iceberg_ds.SchemaMismatchError,
