@@ -61,7 +61,10 @@ def plan_groups(
     """
     rules = _Rules(deleted, options, spec_id)
     groups: list[FileGroup] = []
-    for files in _by_place(work).values():
+    places = list(_by_place(work).values())
+    if options.rewrite_job_order == "cold-first":  # writers are at work in the others, and make more small files there
+        places.sort(key=lambda files: max(item.sequence_number for item in files))
+    for files in places:
         wanted = [item for item in files if options.rewrite_all or rules.is_wanted(item)]
         for group in packed(wanted, options.max_file_group_size_bytes, attrgetter("size_bytes")):
             if options.rewrite_all or rules.is_worth_it(group):
@@ -167,7 +170,7 @@ def with_ranges(group: FileGroup, files: Mapping[str, DataFile], types: Mapping[
 
 def _ordered(groups: list[FileGroup], options: RewriteOptions) -> list[FileGroup]:
     what, _, way = options.rewrite_job_order.partition("-")
-    if what == "none":
+    if what in {"none", "cold"}:
         return groups
     key: Callable[[FileGroup], int] = (lambda group: group.size_bytes) if what == "bytes" else _file_count
     return sorted(groups, key=key, reverse=way == "desc")

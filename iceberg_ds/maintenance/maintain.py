@@ -233,6 +233,7 @@ class _Keeper:
             "min-input-files": "2",
             "remove-dangling-deletes": "true",
             "partial-progress.enabled": "true",
+            "rewrite-job-order": "cold-first",
         }
         if self.policy.max_bytes is not None and health.average_file_bytes:
             options["max-files-to-rewrite"] = str(max(2, ceil(self.policy.max_bytes / health.average_file_bytes)))

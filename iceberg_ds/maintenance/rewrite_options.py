@@ -14,7 +14,7 @@ from iceberg_ds.options.parse import is_known
 from iceberg_ds.parsing import boolean, count, one_of, positive_integer
 from iceberg_ds.secrets import mask_name, refused_value
 
-JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc"]
+JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "files-desc", "cold-first"]
 
 # Of the target size: smaller and larger files are rewritten.
 _MIN_SHARE, _MAX_SHARE = 0.75, 1.8
@@ -48,7 +48,8 @@ class RewriteOptions:
         partial_progress_enabled: Whether groups are committed as they are done, and a group that fails is passed over.
         partial_progress_max_commits: How many commits that makes, at most.
         partial_progress_max_failed_commits: More failed commits than this fail the rewrite; None for `max-commits`.
-        rewrite_job_order: Which groups come first.
+        rewrite_job_order: Which groups come first; `cold-first`, which Spark's procedure does not know: those of the
+            partitions that were written to the longest ago.
         use_starting_sequence_number: Whether new files count as old as the snapshot that the rewrite began with, so
             that deletes which land meanwhile apply to them. Else such deletes make a group stale.
         delete_file_threshold: A file with at least this many delete files is rewritten; None for no such rule.

@@ -14,7 +14,9 @@ TARGET = 1000
 OPTIONS = {"target_file_size_bytes": TARGET, "min_file_size_bytes": 750, "max_file_size_bytes": 1800}
 
 
-def file(path: str, size: int, place: str = "EU", *, spec_id: int = 0, deletes: int = 0) -> FileWork:
+def file(  # noqa: PLR0913  # most by name
+    path: str, size: int, place: str = "EU", *, spec_id: int = 0, deletes: int = 0, number: int = 1
+) -> FileWork:
     """Return a data file with so many position delete files."""
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
@@ -26,7 +28,7 @@ def file(path: str, size: int, place: str = "EU", *, spec_id: int = 0, deletes: 
     )
     data_file.spec_id = spec_id
     positions = tuple(f"{path}-{number}" for number in range(deletes))
-    return FileWork(data_file=data_file, sequence_number=1, keys=(), positions=positions)
+    return FileWork(data_file=data_file, sequence_number=number, keys=(), positions=positions)
 
 
 def groups(
@@ -147,3 +149,14 @@ def test_group_of_more_files_than_the_limit_is_begun() -> None:
 def test_size_of_new_files(size: int, most: int) -> None:
     """A tiny file would be left behind each large one."""
     assert new_file_size(size, RewriteOptions(**OPTIONS)) == most  # type: ignore[arg-type]
+
+
+def test_partitions_that_are_written_now_come_last() -> None:
+    """A rewrite beside a stream would meet its deletes, and be undone by its next small files."""
+    hot = [file(path, 100, "hot", number=number) for path, number in zip("abcde", (1, 2, 3, 4, 90), strict=True)]
+    cold = [file(path, 100, "cold", number=50) for path in "vwxyz"]
+    large = file("L", 1000, "warm", number=80)  # is not rewritten, and tells of a writer all the same
+    warm = [file(path, 100, "warm", number=40) for path in "klmno"]
+
+    assert groups(*hot, *cold, large, *warm, rewrite_job_order="cold-first") == ["vwxyz", "klmno", "abcde"]
+    assert groups(*hot, *cold, rewrite_job_order="cold-first", max_files_to_rewrite=5) == ["vwxyz"]

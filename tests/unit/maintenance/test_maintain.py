@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+from pyspark.sql.types import LongType, StructField, StructType
 from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.tables.data_rewrites import data_paths
-from support.tables.delete_files import delete_ids, delete_positions
+from support.tables.delete_files import delete_ids, delete_positions, entries
 from support.tables.sink import NAME, Sink, epoch
 
 import iceberg_ds
@@ -27,6 +29,7 @@ from iceberg_ds.inspect.health import table_health
 from iceberg_ds.maintenance import maintain as maintaining_module
 from iceberg_ds.maintenance.lease import LEASE_KEY, Holder, holder_of, leased
 from iceberg_ds.maintenance.policy import MaintenancePolicy, Step, due_steps, policies_of
+from iceberg_ds.table.spec_parser import parse_partition_by
 
 EAGER = MaintenancePolicy(
     max_small_files=3,
@@ -36,6 +39,9 @@ EAGER = MaintenancePolicy(
     max_snapshots=4,
     min_snapshot_age_s=0,
 )
+
+
+PARTED = StructType([StructField("id", LongType()), StructField("part", LongType())])
 
 
 def options_of(sink: Sink) -> dict[str, str]:
@@ -155,6 +161,22 @@ def test_budget_bounds_the_files_of_a_run(sink: Sink) -> None:
     assert len(data_paths(sink)) == 9
     maintain(sink, replace(EAGER, max_bytes=int(size * 20), max_snapshots=None))
     assert len(data_paths(sink)) == 1
+
+
+def test_partition_that_a_stream_writes_waits_for_the_others(sink: Sink) -> None:
+    """A small budget would be spent where the stream makes more small files at once."""
+    for part in (2, 1, 0, 2):
+        plan = sink.plan(PARTED, partition_by=parse_partition_by("part"))
+        for _ in range(3):
+            sink.commit(sink.write([{"id": 1, "part": part}], schema=PARTED, plan=plan))
+            plan = sink.plan(PARTED, partition_by=None)
+    size = table_health(NAME, options=options_of(sink)).average_file_bytes
+    assert size is not None
+
+    maintain(sink, replace(EAGER, max_bytes=int(size * 6), max_snapshots=None))
+
+    files = Counter(entry.data_file.partition[0] for entry in entries(sink))
+    assert files == {0: 1, 1: 1, 2: 6}
 
 
 def test_other_maintainer_is_left_to_its_work(sink: Sink) -> None:
