@@ -163,7 +163,7 @@ def convert_deletes(  # noqa: PLR0913, PLR0917  # one for each option of the com
     from iceberg_ds.deletes.convert import convert_deletes as convert  # noqa: PLC0415  # --help needs none of it
 
     options = _options(pairs, table)
-    with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds convert-deletes") as spark:
+    with _errors_shown(), _working(None if remote else master, remote, "iceberg-ds convert-deletes") as spark:
         result = convert(table, spark, options=options, branch=branch, encoding=encoding)
     click.echo(result.to_json() if as_json else str(result))
 
@@ -202,7 +202,7 @@ def rewrite_data_files(  # noqa: PLR0913, PLR0917  # one for each option of the 
     from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files as rewrite  # noqa: PLC0415  # as above
 
     options = _options(pairs, table)
-    with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds rewrite-data-files") as spark:
+    with _errors_shown(), _working(None if remote else master, remote, "iceberg-ds rewrite-data-files") as spark:
         result = rewrite(
             table, spark, strategy=strategy, sort_order=sort_order, where=where, branch=branch, options=options
         )
@@ -257,7 +257,7 @@ def rewrite_position_delete_files(  # noqa: PLR0913, PLR0917  # one for each opt
 
     options = _options(pairs, table)
     name = "iceberg-ds rewrite-position-delete-files"
-    with _errors_shown(), _session(None if remote else master, remote, name) as spark:
+    with _errors_shown(), _working(None if remote else master, remote, name) as spark:
         result = rewrite(table, spark, where=where, options=options, branch=branch)
     click.echo(result.to_json() if as_json else str(result))
 
@@ -602,6 +602,15 @@ def _options(pairs: Sequence[str], table: str | None) -> dict[str, str]:
         return given_options(options)
     with _errors_shown():
         return options_of_call(table, options)
+
+
+@contextmanager
+def _working(master: str | None, remote: str | None, name: str) -> Iterator[SparkSession | None]:
+    """Yield a Spark session as `_session` does, and show on a terminal how far its jobs are."""
+    from iceberg_ds.spark.progress_line import progress_line  # noqa: PLC0415  # --help needs none of it
+
+    with _session(master, remote, name) as spark, progress_line(spark, sys.stderr):
+        yield spark
 
 
 @contextmanager

@@ -144,8 +144,10 @@ class _AutoMaintenance:
     def run(self) -> None:
         """Do it, if no other maintainer is at work; what fails is told in the log, and left alone for a while."""
         from iceberg_ds.maintenance.lease import leased  # noqa: PLC0415  # most commits need nothing of it
+        from iceberg_ds.maintenance.reports import reported  # noqa: PLC0415
 
-        with self._told(), leased(self._catalog, self._identifier, _LEASE_S) as other:
+        told = reported(self._catalog.reporting, "maintain", self.table)  # steps report themselves
+        with self._told(), told, leased(self._catalog, self._identifier, _LEASE_S) as other:
             if other is not None:
                 return
             done = [self._is_done(step) for step in self._steps()]
@@ -176,9 +178,11 @@ class _AutoMaintenance:
 
     def _expire(self) -> bool:
         from iceberg_ds.maintenance.expire_snapshots import Expiry, Wish  # noqa: PLC0415  # as above
+        from iceberg_ds.maintenance.reports import reported  # noqa: PLC0415
 
         wish = Wish.of(self._work.older_than_ms, self._work.retain_last)
-        result = Expiry(self._catalog, self._identifier, wish).run(dry_run=False)
+        with reported(self._catalog.reporting, "expire_snapshots", self.table) as note:
+            result = note(Expiry(self._catalog, self._identifier, wish).run(dry_run=False))
         logger.log(logging.WARNING if result.left_files else logging.INFO, "%s", result)
         return bool(result.snapshot_ids)
 

@@ -20,10 +20,11 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.deletes.convert import convert_deletes
 from iceberg_ds.errors import IcebergSinkError, OptionError, TableNotFoundError
-from iceberg_ds.inspect.health import TableHealth, table_health
+from iceberg_ds.inspect.health import TableHealth, count_text, size_text, table_health
 from iceberg_ds.maintenance.expire_snapshots import expire_snapshots
 from iceberg_ds.maintenance.lease import leased
 from iceberg_ds.maintenance.policy import Due, MaintenancePolicy, Step, due_steps
+from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files
 from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests
 from iceberg_ds.maintenance.rewrite_position_deletes import rewrite_position_delete_files
@@ -104,7 +105,21 @@ class MaintenanceResult:
         for taken in self.steps:
             told = taken.problem or ("" if taken.result is None else str(taken.result))
             lines.append(f"  {taken.step}, because of {taken.reason}{f': {told}' if told else ''}")
+        if self.before is not None and self.after is not None and not self.dry_run:
+            lines.append(f"  {_change(self.before, self.after)}")
         return "\n".join(lines)
+
+
+def _change(before: TableHealth, after: TableHealth) -> str:
+    """Return in words how a table did before and after."""
+    rows = (
+        ("data files", count_text(before.data_files), count_text(after.data_files)),
+        ("small ones", count_text(before.small_files), count_text(after.small_files)),
+        ("delete files", count_text(before.delete_files), count_text(after.delete_files)),
+        ("bytes", size_text(before.bytes), size_text(after.bytes)),
+        ("snapshots", count_text(before.snapshots), count_text(after.snapshots)),
+    )
+    return "before and after: " + ", ".join(f"{name} {old} -> {new}" for name, old, new in rows)
 
 
 def maintain(  # noqa: PLR0913  # all but two by name
@@ -242,12 +257,13 @@ class _Keeper:
     def _expire(self, health: TableHealth) -> _StepResult:
         """Let the oldest snapshots above the number expire that are old enough."""
         parsed = parse_options(self._given)
-        catalog = connect(catalog_settings(parsed))
+        catalog = connect(catalog_settings(parsed), parsed.reports)
         times = sorted(one.timestamp_ms for one in catalog.load_table(parsed.table).metadata.snapshots)
         youngest_ms = health.at_ms - int(self.policy.min_snapshot_age_s * 1000)
         surplus = len(times) - (self.policy.max_snapshots or 0)
         older_than_ms = min(youngest_ms, times[surplus] if 0 <= surplus < len(times) else youngest_ms)
-        return expire_snapshots(self._table, older_than=older_than_ms, options=self._given)
+        with reported(catalog.reporting, "expire_snapshots", identifier_text(parsed.table)) as note:
+            return note(expire_snapshots(self._table, older_than=older_than_ms, options=self._given))
 
 
 @contextmanager

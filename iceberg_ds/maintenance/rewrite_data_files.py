@@ -48,6 +48,7 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.maintenance.file_groups import deleted_rows, plan_groups, with_ranges
 from iceberg_ds.maintenance.rebase import Rebase, RewrittenGroup, files_with_deletes, types_of_keys
+from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.maintenance.rewrite_options import OF_Z_ORDER, RewriteOptions, write_options
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes, rewrite_group
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, FileGroup, GroupRewritten, RewritePlan
@@ -201,8 +202,9 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
         raise OptionError(f"Cannot rewrite data files: {', '.join(named)} is for a Z-order, and none is asked for.")
     parsed = parse_options(write_options(given if branch is None else {**given, "branch": branch}))
     catalog = connect(catalog_settings(parsed), parsed.reports)
-    with catalog.hiding_secrets():
-        return Rewrite(catalog, parsed, given, wish, spark or active_session()).run()
+    name = identifier_text(parsed.table)
+    with catalog.hiding_secrets(), reported(catalog.reporting, "rewrite_data_files", name, parsed.branch) as note:
+        return note(Rewrite(catalog, parsed, given, wish, spark or active_session()).run())
 
 
 class Rewrite:

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from iceberg_ds.messages import FUTURE_MS
-from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
+from iceberg_ds.metrics.instruments import INSTRUMENTS, MAINTENANCE, Instrument
 from iceberg_ds.metrics.report import OUTCOMES, CommitReport, Outcome
 
 # Combinations of table, branch and stream that have series of their own.
@@ -48,7 +48,7 @@ SNAPSHOTS_OF_TABLE = 10_000
 SNAPSHOTS = 200_000
 # Outcomes of commits that did not fail.
 SUCCESSES: tuple[Outcome, ...] = ("committed", "replayed", "empty")
-_OPERATIONS = {"append", "replace", "overwrite", "delete"}
+_OPERATIONS = {"append", "replace", "overwrite", "delete", *MAINTENANCE}
 _UUID = r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
 # A name under which rows go into a quarantine table: `<stream> > <table or its UUID>`, or a digest of it if it is long.
 _QUARANTINE = re.compile(rf"(?P<stream>.+) > (?:[^.]+\..+|(?:{_UUID}|route-by)(?:@.+)?)", re.IGNORECASE | re.DOTALL)
@@ -66,16 +66,18 @@ class Counted:
         is_new_snapshot: Whether no report before told of its snapshot.
         is_commit: Whether it is the report on a commit that made a snapshot.
         outcomes: The outcomes that it adds one commit each to.
+        is_maintenance: Whether it is the report on maintenance, which is no commit.
     """
 
     is_new_snapshot: bool = False
     is_commit: bool = False
     outcomes: tuple[Outcome, ...] = ()
+    is_maintenance: bool = False
 
     @property
     def is_repeated(self) -> bool:
         """Whether the same report was counted before."""
-        return not (self.is_commit or self.outcomes)
+        return not (self.is_commit or self.outcomes or self.is_maintenance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class Snapshots:
 
     def count(self, report: CommitReport) -> Counted:
         """Return what the report counts for, and remember its snapshot."""
+        if report.outcome == "maintained":
+            return Counted(is_maintenance=True)
         is_commit, snapshot_id = report.outcome == "committed", report.snapshot_id
         if snapshot_id is None or not (is_commit or (report.outcome == "replayed" and report.counts)):
             return Counted(is_new_snapshot=is_commit, is_commit=is_commit, outcomes=(report.outcome,))
@@ -206,11 +210,11 @@ class Measurer:
 
     def _measurements(self, report: CommitReport, counted: Counted) -> Iterator[Measurement]:
         is_first = (writer := self._writers.of(report)) not in self._met
-        self._met.add(writer)
+        self._met |= set() if counted.is_maintenance else {writer}
         names = dict(zip(("table", "branch", "stream"), writer, strict=True))
         names["operation"] = _operation_label(report.operation)
         for instrument in INSTRUMENTS:
-            if "outcome" in instrument.labels:
+            if "outcome" in instrument.labels and not counted.is_maintenance:
                 added = set(counted.outcomes)
                 for outcome in OUTCOMES if is_first else counted.outcomes:
                     # From the first report on there is a 0 that an alert sees the first failure rise from.
@@ -245,6 +249,8 @@ class Measurer:
 
 
 def _has_value(instrument: Instrument, report: CommitReport, counted: Counted) -> bool:
+    if counted.is_maintenance or instrument.basis == "maintenance":
+        return counted.is_maintenance and instrument.basis == "maintenance"
     if instrument.basis == "snapshot":
         return counted.is_new_snapshot
     if instrument.basis == "commit":

@@ -21,8 +21,8 @@ Unit: TypeAlias = Literal["", "By", "ms", "s"]
 Label: TypeAlias = Literal["table", "branch", "stream", "operation", "outcome"]
 # Which reports have a value: `snapshot`: those on a snapshot that no report before told of, be it of the commit or of a
 # replay; `commit`: those on commits; `success`: also those on replays and on commits without anything to add; `any`:
-# all.
-Basis: TypeAlias = Literal["snapshot", "commit", "success", "any"]
+# all of these; `maintenance`: those on maintenance alone.
+Basis: TypeAlias = Literal["snapshot", "commit", "success", "any", "maintenance"]
 # What a gauge keeps: the value of the newest snapshot of the branch, of the latest report, or of the newest event.
 Keeps: TypeAlias = Literal["newest_snapshot", "latest", "newest_event"]
 
@@ -37,6 +37,9 @@ ATTRIBUTES: dict[Label, str] = {
 _WRITER: tuple[Label, ...] = ("table", "branch", "stream")
 _COMMIT: tuple[Label, ...] = (*_WRITER, "operation")
 _TABLE: tuple[Label, ...] = ("table", "branch")
+_MAINTENANCE: tuple[Label, ...] = (*_TABLE, "operation")
+# The functions that report what a run of them did, beside the reports on its commits; `maintain` that none could begin.
+MAINTENANCE = ("rewrite_data_files", "expire_snapshots", "maintain")
 
 DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECORD_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
@@ -175,6 +178,30 @@ def _sink(name: str, doc: str, value: Callable[[CommitReport], float | None], un
     )
 
 
+def _maintenance(name: str, doc: str, value: Callable[[CommitReport], float | None], unit: Unit = "") -> Instrument:
+    name = f"iceberg.sink.maintenance.{name}"
+    return Instrument(
+        name=name,
+        prometheus=name.replace(".", "_") + ("_seconds" if unit == "ms" else ""),
+        kind="counter",
+        doc=doc,
+        value=value,
+        labels=_MAINTENANCE,
+        unit=unit,
+        basis="maintenance",
+    )
+
+
+def _files(verb: str) -> Callable[[CommitReport], float | None]:
+    """Return what takes the number of files of all kinds that maintenance has treated so."""
+    return lambda report: sum(
+        count for name, count in report.counts.items() if name.startswith(verb) and not name.endswith(_NO_FILES)
+    )
+
+
+_NO_FILES = ("-bytes", "-rows")
+
+
 def _bad_rows(reason: Reason) -> Callable[[CommitReport], float | None]:
     return lambda report: report.tasks.bad_rows.get(reason.value)
 
@@ -277,6 +304,15 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         "Time of the longest task of the last commit.",
         _of_tasks(lambda tasks: tasks.seconds_max * 1000),
         is_last=True,
+    ),
+    _maintenance("runs", "Runs of maintenance that changed the table, or failed.", lambda _: 1),
+    _maintenance("failures", "Runs of maintenance that failed.", lambda report: report.error is not None),
+    _maintenance("duration", "Time that maintenance took.", lambda report: report.duration_ms, "ms"),
+    _maintenance("files.rewritten", "Files that maintenance has written anew.", _files("rewritten-")),
+    _maintenance("files.added", "Files that took their place.", _files("added-")),
+    _maintenance("files.deleted", "Files of expired snapshots that were deleted.", _files("deleted-")),
+    _maintenance(
+        "snapshots.expired", "Snapshots that have expired.", lambda report: report.counts.get("expired-snapshots", 0)
     ),
     Instrument(
         name="iceberg.sink.last_success.time",

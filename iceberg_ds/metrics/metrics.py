@@ -281,6 +281,8 @@ class Metrics:
         if counted.is_repeated:
             return
         self._reports.append(report)
+        if counted.is_maintenance:
+            return
         now = time.time()
         ended = not_ahead(report, now)
         second = ended.at_ms // 1000

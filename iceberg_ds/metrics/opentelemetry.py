@@ -70,7 +70,8 @@ class OpenTelemetryReporter:
             return
         for measurement in measurements:
             self._record(measurement)
-        self._trace(report)
+        if not counted.is_maintenance:
+            self._trace(report)
 
     def remember(self, report: CommitReport) -> None:
         """Note a report that was recorded before, so that a replay of its commit does not count as the commit."""

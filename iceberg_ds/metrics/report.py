@@ -20,7 +20,8 @@ from iceberg_ds.messages import TaskCommit
 
 # How a commit ended. `replayed`: the table had the write already, or passes its number over; `empty`: there was nothing
 # to add; `conflict`: other writers won, nothing was committed; `unknown`: it may be committed; `failed`: nothing was.
-Outcome: TypeAlias = Literal["committed", "replayed", "empty", "conflict", "unknown", "failed"]
+# `maintained` is none of a commit: maintenance of the table has ended, as `error` says if it failed.
+Outcome: TypeAlias = Literal["committed", "replayed", "empty", "conflict", "unknown", "failed", "maintained"]
 OUTCOMES: tuple[Outcome, ...] = ("committed", "replayed", "empty", "conflict", "unknown", "failed")
 
 # Iceberg's names of its counts, and the key of a snapshot's summary that each is read from.
@@ -170,12 +171,12 @@ NO_TASKS = TaskFigures()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """What one commit did, what it took, and how it ended.
+    """What one commit did, what it took, and how it ended; or what a run of maintenance did (outcome `maintained`).
 
     Attributes:
         table: Identifier of the table, such as `db.events`.
-        table_uuid: The table's UUID.
-        branch: Branch that was written.
+        table_uuid: The table's UUID; empty for maintenance.
+        branch: Branch that was written or maintained.
         outcome: How it ended.
         at_ms: When it ended, in milliseconds since 1970 in UTC, by the clock of the committing machine.
         duration_ms: Milliseconds from the tasks' messages to the end, tidying up included.
@@ -186,9 +187,11 @@ class CommitReport:
         snapshot_id: The snapshot that holds the rows; None without one, as if the number was passed over.
         sequence_number: The snapshot's sequence number; None without a snapshot.
         schema_id: The schema that the snapshot was written with; None without a snapshot.
-        operation: The snapshot's operation; None without a snapshot.
+        operation: The snapshot's operation; None without a snapshot. For maintenance its function, such as
+            `expire_snapshots`.
         counts: Iceberg's counts of the snapshot, by their names in `COUNTS`. In a replay they are those of the snapshot
             that an earlier run committed, which tells what that run perhaps could not report; empty if it has expired.
+            For maintenance the counts of its result, such as `rewritten-data-files`, and `expired-snapshots`.
         attempts: Requests that were sent for the commit, those for several tables included; 0 if none was due.
         conflicts: Requests that were lost to faster commits of others, perhaps to another table of the request.
         answers_lost: Requests whose answer was lost or told nothing, so that the table had to be looked at.
@@ -246,7 +249,7 @@ class CommitReport:
         except (TypeError, AttributeError, RecursionError) as problem:
             raise ValueError(f"no commit report: {problem}") from problem
         is_sound = _is_sound(report) and _is_sound(tasks) and report.at_ms <= _LATEST_MS
-        if report.outcome not in OUTCOMES or not is_sound:
+        if report.outcome not in {*OUTCOMES, "maintained"} or not is_sound:
             raise ValueError("no commit report: outcome, counts or another value are none")
         return report
 

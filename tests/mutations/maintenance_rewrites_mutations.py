@@ -102,4 +102,28 @@ MAINTENANCE_REWRITES: tuple[Mutation, ...] = (
         ),
         tests=(_KILLS + "test_rewrite_that_is_killed_changes_no_row",),
     ),
+    Mutation(
+        name="a failed clean-up fails the write whose rows have landed",
+        file="maintenance/auto.py",
+        before="        except Exception as problem:  # of any library; the rows have landed\n",
+        after="        except AssertionError as problem:\n",
+        tests=("unit/maintenance/test_auto.py::test_failure_fails_no_write_and_is_told",),
+    ),
+    Mutation(
+        name="what cannot be maintained is tried with every commit",
+        file="maintenance/auto.py",
+        before="            if not any(done):\n",
+        after="            if not done:\n",
+        tests=("unit/maintenance/test_auto.py::test_what_cannot_be_done_is_not_tried_with_every_commit",),
+    ),
+    Mutation(
+        name="small files that were rewritten still hold writes back",
+        file="snapshots/small_files.py",
+        before=', "added-files-size", below) - gone)',
+        after=', "added-files-size", below))',
+        tests=(
+            "unit/snapshots/test_small_files.py::test_number_is_never_too_high",
+            "unit/snapshots/test_small_files.py::test_rewritten_files_are_not_counted_any_more",
+        ),
+    ),
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
+from support import reporters
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import rows_of
 from support.tables.sink import Sink, epoch
@@ -22,6 +23,7 @@ from iceberg_ds.maintenance import auto, expire_snapshots
 from iceberg_ds.maintenance.auto import RESTS_KEY, due_work, maintain_after
 from iceberg_ds.maintenance.lease import LEASE_KEY, leased
 from iceberg_ds.maintenance.policy import MaintenancePolicy
+from iceberg_ds.metrics.reporters import ReportSettings
 
 EAGER = {"history.expire.min-snapshots-to-keep": "5", "history.expire.max-snapshot-age-ms": "0"}
 MOST = 5 + 10  # kept, and the least portion that expires
@@ -104,6 +106,9 @@ def test_failure_fails_no_write_and_is_told(
     def fail(*_: Any, **__: Any) -> None:
         raise CatalogError("no such luck")
 
+    reporters.kept.clear()
+    told = ReportSettings(reporters=("support.reporters:keep",))
+    eager = replace(eager, catalog=eager.catalog.reporting_to(told))
     if step == "lease":
         monkeypatch.setattr("iceberg_ds.maintenance.lease._Lease.take", fail)
     else:
@@ -114,6 +119,8 @@ def test_failure_fails_no_write_and_is_told(
             append(eager, number)
 
     assert ids(eager) == list(range(20))
+    failed = {(one.operation, one.error) for one in reporters.kept if one.outcome == "maintained"}
+    assert failed == {("maintain" if step == "lease" else "expire_snapshots", "CatalogError")}
     assert "The rows of db.t are committed, and its maintenance failed: no such luck" in caplog.text
     assert LEASE_KEY not in eager.table().properties
 

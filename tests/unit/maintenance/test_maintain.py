@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from pyspark.sql.types import LongType, StructField, StructType
+from support import reporters
 from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.tables.data_rewrites import data_paths
@@ -29,6 +30,7 @@ from iceberg_ds.inspect.health import table_health
 from iceberg_ds.maintenance import maintain as maintaining_module
 from iceberg_ds.maintenance.lease import LEASE_KEY, Holder, holder_of, leased
 from iceberg_ds.maintenance.policy import MaintenancePolicy, Step, due_steps, policies_of
+from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.table.spec_parser import parse_partition_by
 
 EAGER = MaintenancePolicy(
@@ -82,7 +84,52 @@ def test_all_that_piles_up_is_taken_care_of_in_order(sink: Sink) -> None:
     assert health is not None
     assert (health.data_files, health.delete_files, health.snapshots) == (1, 0, 4)
     assert due_steps(health, EAGER) == []
+    assert "  before and after: data files 8 -> 1, small ones 8 -> 1, delete files 3 -> 0, bytes " in str(result)
+    assert ", snapshots 11 -> 4" in str(result)
     check_clean(sink.table())
+
+
+def test_expiry_and_rewrite_report_what_they_did(sink: Sink) -> None:
+    """A user's metrics would not tell whether tables are looked after."""
+    neglect(sink)
+    reporters.kept.clear()
+    named = {**options_of(sink), "metrics-reporter": "support.reporters:keep"}
+
+    result = iceberg_ds.maintain(NAME, options=named, policy=EAGER)
+
+    told = {report.operation: report for report in reporters.kept if report.outcome == "maintained"}
+    assert result.ok
+    assert set(told) == {"rewrite_data_files", "expire_snapshots"}
+    rewritten, expired = told["rewrite_data_files"], told["expire_snapshots"]
+    assert (rewritten.counts["rewritten-data-files"], rewritten.counts["added-data-files"]) == (8, 1)
+    gone = next(taken.result for taken in result.steps if taken.step == "expire_snapshots")
+    assert expired.counts["expired-snapshots"] == len(gone.snapshot_ids) > 0
+    assert expired.counts["deleted-data-files"] == gone.deleted_data_files_count
+    assert (expired.table, expired.branch, expired.error) == ("db.t", "main", None)
+    assert expired.duration_ms > 0
+    assert CommitReport.from_json(expired.to_json()) == expired
+    reporters.kept.clear()
+    iceberg_ds.rewrite_data_files(NAME, options=named)
+    assert reporters.kept == []
+
+
+def test_failed_rewrite_reports_its_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert could not tell that a table is not looked after."""
+    neglect(sink)
+    reporters.kept.clear()
+
+    def fail(*_: Any) -> None:
+        raise DataFileError("no disk")
+
+    monkeypatch.setattr("iceberg_ds.maintenance.rewrite_data_files.Rewrite.run", fail)
+    with pytest.raises(DataFileError):
+        iceberg_ds.rewrite_data_files(
+            NAME, options={**options_of(sink), "metrics-reporter": "support.reporters:keep"}, branch="main"
+        )
+
+    assert [(one.operation, one.outcome, one.error) for one in reporters.kept] == [
+        ("rewrite_data_files", "maintained", "DataFileError")
+    ]
 
 
 def test_table_in_good_health_gets_no_commit(sink: Sink) -> None:

@@ -369,3 +369,32 @@ def test_label_is_no_longer_than_a_name_can_be() -> None:
 
     assert max(map(len, labels)) < 600
     assert len(set(labels)) == 5
+
+
+def test_maintenance_is_no_commit() -> None:
+    """A table that is looked after would look like one that is written, or a failed expiry like lost rows."""
+    counts = {"rewritten-data-files": 5, "rewritten-bytes": 999, "added-data-files": 2, "expired-snapshots": 3}
+    maintained = report(
+        outcome="maintained", operation="expire_snapshots", snapshot_id=None, counts=counts, error="CatalogError"
+    )
+    counters = counted(report(1), maintained, replace(maintained, error=None))
+
+    def of(name: str) -> float:
+        return total(counters, f"iceberg.sink.maintenance.{name}")
+
+    assert commits(counters) == {"committed": 1}
+    assert (of("runs"), of("failures"), of("files.rewritten"), of("files.added")) == (2, 1, 10, 4)
+    assert (of("snapshots.expired"), of("files.deleted")) == (6, 0)
+    [labels] = counters.values(BY_NAME["iceberg.sink.maintenance.runs"])
+    assert labels == ("db.t", "main", "expire_snapshots")
+    assert total(counters, RECORDS) == 10
+    assert total(counted(report(1)), "iceberg.sink.maintenance.runs") == 0
+
+
+def test_first_commit_after_maintenance_still_begins_all_series() -> None:
+    """An alert would not see the first failure of a writer."""
+    maintained = report(outcome="maintained", stream=None, snapshot_id=None)
+
+    series = counted(maintained, report(1, stream=None)).values(BY_NAME["iceberg.sink.commits"])
+
+    assert {outcome for *_, outcome in series} == set(OUTCOMES)
