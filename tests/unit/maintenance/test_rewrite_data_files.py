@@ -238,6 +238,7 @@ def test_every_column_of_a_z_order_lets_readers_skip_files(sink: Sink) -> None:
         ]
         assert len(data_paths(sink)) > 8
         assert {found.data_file.sort_order_id for found in entries(sink)} <= {None, 0}
+        assert all({*file.by_field()} == {1, 2, 3} for file in listed(sink.table())[DataFileContent.DATA])
         assert len(rows_of(sink.table())) == 64 * 64
         check_clean(sink.table())
 

@@ -19,6 +19,8 @@ from support.tables.ordered_values import VALUES, comparable, plain
 
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.zorder import Range, ZOrder, ZRowOrder, ordered_words, z_order_columns
+from iceberg_ds.writers import spill
+from iceberg_ds.writers.spill import ExternalSort
 
 KINDS = {**VALUES, "wide decimal": (ice.DecimalType(38, 2), st.integers(-(10**38) + 1, 10**38 - 1))}
 MOST = 2**31 - 1
@@ -167,6 +169,27 @@ def test_many_rows_and_none_have_keys() -> None:
 
     assert order.positions(order.keys(many)).to_pylist() == list(range(70_000))
     assert order.keys(many.slice(0, 0)).num_rows == 0
+
+
+def test_rows_that_do_not_fit_in_memory_are_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rewrite of a large group would take as much memory as the group, or not be in Z-order."""
+    monkeypatch.setattr(spill, "RUN_BYTES", 8_000)
+    monkeypatch.setattr(spill, "CHUNK_BYTES", 500)
+    ranges = {1: Range(low=0, high=99), 2: Range(low=0, high=10**6)}
+    order = ZRowOrder(order_of(1, 2), INTS, None, ranges)
+    count = 5_000
+    pairs = [(number * 37 % 100, number * 7919 % 10**6) for number in range(count)]
+    rows = numbers(a=[a for a, _ in pairs], b=[b for _, b in pairs])
+
+    sorting = ExternalSort(order)
+    for first in range(0, count, 100):
+        sorting.add(rows.slice(first, 100))
+    found = pa.Table.from_batches(sorting.sorted_batches())
+    spilled = sorting._spill
+    sorting.close()
+
+    assert spilled is not None
+    assert found.equals(pa.Table.from_batches([rows.take(order.positions(order.keys(rows)))]))
 
 
 def test_columns_of_structs_are_found() -> None:
