@@ -59,8 +59,6 @@ class DueWork:
 
 def due_work(seen: Seen, now_ms: int) -> DueWork | None:
     """Return what is due for a table that a commit has just seen, or None for nothing; reads nothing but memory."""
-    from iceberg_ds.maintenance.lease import holder_of  # noqa: PLC0415  # most commits need nothing of it
-
     metadata = seen.metadata
     kept = whole_number(metadata.properties, "history.expire.min-snapshots-to-keep", KEPT_SNAPSHOTS)
     older_than_ms = _older_than_ms(metadata, kept, now_ms)
@@ -68,6 +66,8 @@ def due_work(seen: Seen, now_ms: int) -> DueWork | None:
     are_many = len(lengths) > MOST_MANIFESTS and sum(lengths) <= _MOST_MANIFEST_BYTES
     if older_than_ms is None and not are_many:
         return None
+    from iceberg_ds.maintenance.lease import holder_of  # noqa: PLC0415  # most commits need nothing of it
+
     if whole_number(metadata.properties, RESTS_KEY, 0) > now_ms or holder_of(metadata, now_ms) is not None:
         return None
     return DueWork(older_than_ms=older_than_ms, retain_last=max(1, kept), rewrites_manifests=are_many)
@@ -109,10 +109,14 @@ def maintain_after(
         return
     # A catalog or a store that does not answer would hold up the next micro-batch.
     working = threading.Thread(target=_run, args=(due,), name="iceberg-ds-maintenance", daemon=True)
-    working.start()
+    tables = ", ".join(one.table for one in due)
+    try:
+        working.start()
+    except RuntimeError as problem:  # no thread can be had
+        logger.warning("Maintenance of %s waits for a later commit: %s", tables, problem)
+        return
     working.join(LONGEST_WAIT_S)
     if working.is_alive():
-        tables = ", ".join(one.table for one in due)
         logger.warning("Maintenance of %s takes longer than %.0f s: the write goes on", tables, LONGEST_WAIT_S)
 
 

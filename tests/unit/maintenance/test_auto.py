@@ -71,6 +71,16 @@ def test_commit_after_which_nothing_is_due_asks_for_nothing(eager: Sink, monkeyp
     maintain_after(eager.catalog, lambda _: eager.options, results)
 
 
+def fail_to_start(thread: threading.Thread) -> None:
+    """Start no thread for maintenance."""
+    if thread.name == "iceberg-ds-maintenance":
+        raise RuntimeError("can't start new thread")
+    _start(thread)
+
+
+_start = threading.Thread.start
+
+
 def _unexpected(*_: object, **__: object) -> None:
     raise AssertionError
 
@@ -97,7 +107,7 @@ def test_option_off_does_nothing(sink: Sink) -> None:
     assert len(off.table().metadata.snapshots) == 20
 
 
-@pytest.mark.parametrize("step", ["lease", "expiry"])
+@pytest.mark.parametrize("step", ["lease", "expiry", "thread"])
 def test_failure_fails_no_write_and_is_told(
     eager: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str
 ) -> None:
@@ -111,6 +121,8 @@ def test_failure_fails_no_write_and_is_told(
     eager = replace(eager, catalog=eager.catalog.reporting_to(told))
     if step == "lease":
         monkeypatch.setattr("iceberg_ds.maintenance.lease._Lease.take", fail)
+    elif step == "thread":
+        monkeypatch.setattr(auto.threading.Thread, "start", fail_to_start)
     else:
         monkeypatch.setattr(expire_snapshots.Expiry, "run", fail)
 
@@ -119,6 +131,9 @@ def test_failure_fails_no_write_and_is_told(
             append(eager, number)
 
     assert ids(eager) == list(range(20))
+    if step == "thread":
+        assert "Maintenance of db.t waits for a later commit: can't start new thread" in caplog.text
+        return
     failed = {(one.operation, one.error) for one in reporters.kept if one.outcome == "maintained"}
     assert failed == {("maintain" if step == "lease" else "expire_snapshots", "CatalogError")}
     assert "The rows of db.t are committed, and its maintenance failed: no such luck" in caplog.text
