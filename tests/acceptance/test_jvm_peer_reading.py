@@ -23,7 +23,8 @@ def values(first: int, last: int) -> str:
     """Return rows of `COLUMNS` in SQL, for the columns as they were at first."""
     return ", ".join(
         f"({key}, {'NULL' if key % 4 == 0 else repr(f'n{key % 3}')}, {key}, "
-        f"struct({key % 5}, DATE'2026-11-01' + {key}), {key}.50, TIMESTAMP'2026-11-22 03:00:00' + INTERVAL '{key}' HOUR, "
+        f"struct({key % 5}, DATE'2026-11-01' + {key}), {key}.50, "
+        f"TIMESTAMP'2026-11-22 03:00:00' + INTERVAL '{key}' HOUR, "
         f"TIMESTAMP_NTZ'2026-11-22 03:00:00', X'0A', "
         f"array('a', NULL), map('k', {key}), 'p {key % 3}/%')"
         for key in range(first, last)
