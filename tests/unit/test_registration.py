@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from iceberg_ds import IcebergSink, register
+from iceberg_ds import IcebergSink, IcebergSource, register
 
 CREDENTIAL_KEYS = [
     "token",
@@ -75,12 +75,12 @@ def refusal(condition: str) -> AnalysisException:
 
 
 def test_source_is_made_known_and_arrow_batches_are_tuned() -> None:
-    """`format("icebergsink")` would be unknown, or half as fast."""
+    """Neither format would be known, or writes would be half as fast."""
     session: Any = FakeSession()
 
     register(session)
 
-    assert session.registered == [IcebergSink]
+    assert session.registered == [IcebergSink, IcebergSource]
     assert session.settings[KEY] == "2147483647"
 
 
