@@ -38,13 +38,13 @@ def read(  # noqa: PLR0913  # all but two by name
     spark: SparkSession,
     table: str,
     *,
+    options: Mapping[str, str] | None = None,
+    branch: str | None = None,
     columns: Sequence[str] | None = None,
     where: str | None = None,
     snapshot_id: int | None = None,
     as_of: datetime | int | str | None = None,
-    branch: str | None = None,
     tag: str | None = None,
-    options: Mapping[str, str] | None = None,
     reader: Reader = "auto",
 ) -> DataFrame:
     """Return the rows of a table as a DataFrame.
@@ -57,17 +57,17 @@ def read(  # noqa: PLR0913  # all but two by name
     Args:
         spark: The session; classic, or of Spark Connect.
         table: Identifier of the table, such as `db.events`.
+        options: `catalog`, `catalog.*`, `warehouse`, `namespace`, `branch`, as for a write. None for no options.
+        branch: Read the head of this branch. At most one of this, `snapshot_id`, `as_of` and `tag` is given; without
+            any, the head of option `branch`, or of `main`, is read.
         columns: Names of the columns; also `_file`, `_pos` and `_spec_id`, which follow the others: path of a row's
             file, position of the row in it from 0, and id of the file's partition spec. None for the table's columns.
         where: A predicate in Spark's SQL: only rows that satisfy it are returned, and files are passed over that
             cannot have any by their partitions and metrics. None for all rows.
-        snapshot_id: Id of the snapshot to read. At most one of this and the next three is given; with none of them,
-            the head of option `branch`, or of `main`, is read.
+        snapshot_id: Id of the snapshot to read.
         as_of: Read the snapshot that was current in `main` then: a time with a time zone, milliseconds since the Unix
             epoch, or a text such as `2026-11-21T12:00:00Z`.
-        branch: Read the head of this branch.
         tag: Read the snapshot of this tag.
-        options: `catalog`, `catalog.*`, `warehouse`, `namespace`, `branch`, as for a write. None for no options.
         reader: `spark` for Spark's Parquet reader, `python` for Python tasks, `auto` to choose.
 
     Returns:
