@@ -166,6 +166,10 @@ bench-upserts: $(TOOLS) $(PEER) ## Measure writes by keys beside MERGE INTO of I
 bench-rewrites: $(TOOLS) $(PEER) ## Measure rewrites of data files beside rewrite_data_files of Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_rewrites.py $(BENCH_ARGS)
 
+.PHONY: bench-read
+bench-read: $(TOOLS) $(PEER) ## Measure reads beside Iceberg's own Spark runtime
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_read.py $(BENCH_ARGS)
+
 .PHONY: bench-peer
 bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits beside Iceberg's own Spark runtime; about an hour
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_peer.py $(BENCH_ARGS)

@@ -150,10 +150,12 @@ def _merge(source: str) -> str:
 
 
 @contextlib.contextmanager
-def prepared(settings: Settings, folder: Path, files: int = BASE_FILES) -> Iterator[Bench]:
-    """Give a table with rows in so many files."""
+def prepared(
+    settings: Settings, folder: Path, files: int = BASE_FILES, script: str = "upsert_server.py"
+) -> Iterator[Bench]:
+    """Give a table with rows in so many files, and a session that runs a script."""
     place = Place(folder=folder)
-    with place.session_of_both(script="upsert_server.py") as session:
+    with place.session_of_both(script=script) as session:
         properties = "'format-version' = '2', 'write.parquet.compression-codec' = 'zstd'"
         rest = f"USING iceberg TBLPROPERTIES ({properties}, 'write.distribution-mode' = 'none')"
         session.ask("sql", statement=f"CREATE TABLE {TABLE} ({_COLUMNS}) {rest}")
