@@ -74,6 +74,19 @@ def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequen
     return dict(found)
 
 
+def listed_positions(io: FileIO, tasks: Sequence[ScanTask]) -> pa.Table:
+    """Return the rows that are deleted by position, as path of the data file and position from 0.
+
+    Raises:
+        DataFileError: A deletion vector is damaged.
+    """
+    found = deleted_positions(io, tasks)
+    paths = [pa.repeat(pa.scalar(path, pa.string()), len(positions)) for path, positions in found.items()]
+    counted = [pa.array(sorted(positions), pa.int64()) for positions in found.values()]
+    columns = [pa.chunked_array(paths, pa.string()), pa.chunked_array(counted, pa.int64())]
+    return pa.Table.from_arrays(columns, names=[FILE_PATH.name, POS.name])
+
+
 def _in_file(io: FileIO, deletes: str, paths: Iterable[str]) -> dict[str, list[int]]:
     """Return the positions that a position delete file has for each of these data files."""
     with io.new_input(deletes).open() as stream:

@@ -13,6 +13,7 @@ from pyiceberg.types import NestedField
 from pyspark.errors import AnalysisException, ParseException
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.reading.metadata_tables import metadata_frame
 from iceberg_ds.reading.request import PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.source import frame_by_python
@@ -56,7 +57,8 @@ def read(  # noqa: PLR0913  # all but two by name
 
     Args:
         spark: The session; classic, or of Spark Connect.
-        table: Identifier of the table, such as `db.events`.
+        table: Identifier of the table, such as `db.events`; or of one of its metadata tables, such as
+            `db.events.snapshots`, which the driver reads.
         options: `catalog`, `catalog.*`, `warehouse`, `namespace`, `branch`, as for a write. None for no options.
         branch: Read the head of this branch. At most one of this, `snapshot_id`, `as_of` and `tag` is given; without
             any, the head of option `branch`, or of `main`, is read.
@@ -96,7 +98,12 @@ def read(  # noqa: PLR0913  # all but two by name
         "case-sensitive": str(spark.conf.get(_CASE_SENSITIVE)).lower(),
     }
     given = read_options(table, options, asked)
-    planned = ReadRequest.of(given).plan()
+    request = ReadRequest.of(given)
+    loaded = request.load()
+    if loaded.metadata_table is not None:
+        found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)
+        return _selected(request, found, request.columns or found.columns)
+    planned = request.plan(loaded)
     rows, how = _rows(spark, planned, given, reader)
     logger.info(
         "Reading snapshot %s of %s: %d data files, %d passed over, %s, planned in %d ms",
@@ -107,7 +114,7 @@ def read(  # noqa: PLR0913  # all but two by name
         how,
         (time.monotonic() - started) * 1000,
     )
-    return _selected(planned, rows)
+    return _selected(request, rows, planned.names)
 
 
 def _rows(spark: SparkSession, planned: PlannedRead, given: Mapping[str, str], reader: Reader) -> tuple[DataFrame, str]:
@@ -170,20 +177,18 @@ def _why_not_opened(spark: SparkSession, planned: PlannedRead) -> str | None:
     return None if lacking is None else f"Spark has no filesystem for {lacking}, or does not tell"
 
 
-def _selected(planned: PlannedRead, rows: DataFrame) -> DataFrame:
+def _selected(request: ReadRequest, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the rows that satisfy the predicate, with the columns of the result.
 
     Raises:
         OptionError: Spark does not understand the predicate.
     """
-    where = planned.request.where
+    where = request.where
     if where is not None:
         try:
             rows = rows.where(where)
             rows.schema  # noqa: B018  # Spark Connect finds no error before
         except (AnalysisException, ParseException) as problem:
             reason = masked_problem(where, str(problem).strip().splitlines()[0])
-            raise OptionError(
-                f"Cannot read {planned.plan.name}: where is no predicate on its columns: {reason}"
-            ) from None
-    return rows.select(*map(quoted, planned.names))
+            raise OptionError(f"Cannot read {request.name}: where is no predicate on its columns: {reason}") from None
+    return rows.select(*map(quoted, columns))

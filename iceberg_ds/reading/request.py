@@ -11,14 +11,16 @@ from datetime import datetime
 
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
+from pyiceberg.table import Table
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
-from iceberg_ds.catalog.client import connect
+from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError
 from iceberg_ds.expressions.parser import Tree, parse_predicate
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.reading.metadata_tables import METADATA_TABLES
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, plan_scan
 from iceberg_ds.secrets import masked_problem
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
@@ -38,6 +40,7 @@ EXTRAS = {
 _OF_WRITES = frozenset({"table", "path", "namespace", "catalog", "warehouse", "branch", "case-sensitive", "time-zone"})
 _OF_READS = ("snapshot-id", "as-of-timestamp", "tag", "schema-id", "columns", "where")
 _CATALOG_PREFIX = "catalog."
+_LEAST_LEVELS = 2  # of a table that has metadata tables: a namespace and a name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +95,33 @@ class ReadRequest:
         """Identifier of the table."""
         return identifier_text(self.options.table)
 
-    def plan(self) -> PlannedRead:
-        """Load the table and plan the read.
+    def load(self) -> LoadedTable:
+        """Load the table.
 
         Raises:
-            OptionError: There is no such snapshot or column.
             TableNotFoundError: The table does not exist.
-            UnsupportedTableError: The table has files that cannot be read.
-            DataFileError: Manifests cannot be read.
             CatalogError: The catalog could not be reached or refused.
         """
         catalog = connect(catalog_settings(self.options))
         with catalog.hiding_secrets():
-            table = catalog.load_table(self.options.table)
+            *parent, last = self.options.table
+            is_metadata_table = last in METADATA_TABLES and len(parent) >= _LEAST_LEVELS
+            if is_metadata_table and catalog.find_table(self.options.table) is None:
+                return LoadedTable(catalog=catalog, table=catalog.load_table(parent), metadata_table=last)
+            return LoadedTable(catalog=catalog, table=catalog.load_table(self.options.table))
+
+    def plan(self, loaded: LoadedTable) -> PlannedRead:
+        """Plan the read of a table's rows.
+
+        Raises:
+            OptionError: There is no such snapshot or column, or the rows of a metadata table are meant.
+            UnsupportedTableError: The table has files that cannot be read.
+            DataFileError: Manifests cannot be read.
+        """
+        if loaded.metadata_table is not None:
+            raise OptionError(f"Cannot read {self.name} by tasks: it is a metadata table. Read it by iceberg_ds.read.")
+        table = loaded.table
+        with loaded.catalog.hiding_secrets():
             plan = plan_scan(
                 self.name,
                 table.metadata,
@@ -119,7 +136,7 @@ class ReadRequest:
                 request=self,
                 plan=plan,
                 io=table.io,
-                io_properties=catalog.plan_properties(table),
+                io_properties=loaded.catalog.plan_properties(table),
                 fields=fields,
                 extras=extras,
             )
@@ -160,6 +177,21 @@ class ReadRequest:
         if len({*extras, *(field.field_id for field in fields)}) < len(self.columns):
             raise OptionError(f"Cannot read {self.name}: a column is named twice: {', '.join(self.columns)}.")
         return tuple(fields), tuple(extras)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTable:
+    """A table that is to be read.
+
+    Attributes:
+        catalog: Its catalog.
+        table: The table.
+        metadata_table: Name of its metadata table that is meant; None for its rows.
+    """
+
+    catalog: CatalogClient
+    table: Table
+    metadata_table: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,8 @@ class IcebergSource(DataSource):
         with loading_modules():
             from iceberg_ds.reading.request import ReadRequest
 
-        return ReadRequest.of({key.lower(): value for key, value in self.options.items()}).plan()
+        request = ReadRequest.of({key.lower(): value for key, value in self.options.items()})
+        return request.plan(request.load())
 
 
 @dataclass

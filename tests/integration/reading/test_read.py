@@ -416,3 +416,31 @@ def test_source_reads_by_options_and_in_sql(spark: SparkSession, house: Warehous
     assert rows(spark.sql("SELECT count(*) AS n FROM v WHERE part = 1")) == [{"n": 5}]
     with pytest.raises(Exception, match="option 'keys' is none of a read"):
         frame.option("keys", "id").load(NAME)
+
+
+def test_metadata_tables_are_read(spark: SparkSession, house: Warehouse) -> None:
+    """A user without the runtime could not see snapshots, files and partitions in Spark."""
+    house.append(events(spark, 20), partition_by="part")
+    first = house.table().current_snapshot()
+    house.append(events(spark, 5), partition_by="part")
+    sink = sink_of(house)
+    path = entries(sink)[0].data_file.file_path
+    delete_positions(sink, path, [1])
+    assert first is not None
+
+    def table(name: str, **arguments: Any) -> DataFrame:
+        return iceberg_ds.read(spark, f"{NAME}.{name}", options=house.options, **arguments)
+
+    assert [row["operation"] for row in table("snapshots").collect()] == ["append", "append", "overwrite"]
+    assert table("files", where="content = 0", columns=["file_path"]).count() == len(entries(sink)) - 1
+    assert table("files", snapshot_id=first.snapshot_id).selectExpr("sum(record_count)").collect() == [(20,)]
+    assert rows(table("partitions", columns=["partition"]))[0] == {"partition": {"part": 0}}
+    assert rows(table("position_deletes")) == [{"file_path": path, "pos": 1}]
+    assert table("history").count() == table("metadata_log_entries").count() - 1 == 3
+    assert table("refs").columns[:2] == ["name", "type"]
+    assert table("entries").count() == len(entries(sink))
+    assert table("manifests").count() >= 2
+    with pytest.raises(OptionError, match=r"db\.t\.snapshots of one snapshot: it tells of the whole table"):
+        table("snapshots", snapshot_id=first.snapshot_id)
+    with pytest.raises(TableNotFoundError):
+        table("nothing")

@@ -1,0 +1,84 @@
+"""Metadata tables, such as `db.events.snapshots`: what a table's metadata lists, as DataFrames.
+
+All but `position_deletes` are those of PyIceberg, which the driver reads. Source: Iceberg docs, "Spark Queries",
+"Inspecting tables".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.table import Table
+from pyiceberg.table.inspect import InspectTable
+
+from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
+from iceberg_ds.reading.deleted_rows import listed_positions
+from iceberg_ds.reading.scan import SnapshotChoice, plan_scan
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.table.names import identifier_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Of one snapshot, or of the table whatever the snapshot.
+_OF_SNAPSHOT: Mapping[str, Callable[[InspectTable, int | None], pa.Table]] = {
+    "entries": InspectTable.entries,
+    "files": InspectTable.files,
+    "data_files": InspectTable.data_files,
+    "delete_files": InspectTable.delete_files,
+    "partitions": InspectTable.partitions,
+}
+_OF_TABLE: Mapping[str, Callable[[InspectTable], pa.Table]] = {
+    "snapshots": InspectTable.snapshots,
+    "history": InspectTable.history,
+    "refs": InspectTable.refs,
+    "manifests": InspectTable.manifests,
+    "metadata_log_entries": InspectTable.metadata_log_entries,
+    "all_data_files": InspectTable.all_data_files,
+    "all_delete_files": InspectTable.all_delete_files,
+    "all_files": InspectTable.all_files,
+    "all_manifests": InspectTable.all_manifests,
+}
+_POSITION_DELETES = "position_deletes"
+METADATA_TABLES = frozenset({*_OF_SNAPSHOT, *_OF_TABLE, _POSITION_DELETES})
+
+
+def metadata_frame(spark: SparkSession, table: Table, name: str, choice: SnapshotChoice) -> DataFrame:
+    """Return a metadata table.
+
+    Args:
+        spark: The session.
+        table: The table.
+        name: Name of the metadata table, one of `METADATA_TABLES`.
+        choice: The snapshot that it is to tell of.
+
+    Raises:
+        OptionError: There is no such snapshot, or a snapshot is named for what tells of the whole table.
+        UnsupportedTableError: The table has files that cannot be read.
+        DataFileError: Manifests or delete files cannot be read.
+    """
+    of = identifier_text(table.name())
+    if name in _OF_TABLE and choice not in {SnapshotChoice(), SnapshotChoice(branch=MAIN_BRANCH)}:
+        raise OptionError(f"Cannot read {of}.{name} of one snapshot: it tells of the whole table.")
+    try:
+        return spark.createDataFrame(_rows(of, table, name, choice))
+    except IcebergSinkError:
+        raise
+    except ValueError as problem:
+        raise OptionError(f"Cannot read {of}.{name}: {problem}.") from problem
+    except Exception as error:  # of any storage library
+        reason = mask_text(f"{type(error).__name__}: {error}", table.io.properties)
+        raise DataFileError(f"Cannot read {of}.{name}: {reason}.") from None
+
+
+def _rows(of: str, table: Table, name: str, choice: SnapshotChoice) -> pa.Table:
+    if name in _OF_TABLE:
+        return _OF_TABLE[name](table.inspect)
+    if name in _OF_SNAPSHOT:
+        snapshot = choice.of(table.metadata)
+        return _OF_SNAPSHOT[name](table.inspect, None if snapshot is None else snapshot.snapshot_id)
+    plan = plan_scan(of, table.metadata, table.io, choice, where=None, case_sensitive=True, time_zone=None)
+    return listed_positions(table.io, plan.tasks)
