@@ -8,6 +8,7 @@ from mutations.landing_mutations import LANDING
 from mutations.maintenance_expiry_mutations import EXPIRY
 from mutations.maintenance_rewrites_mutations import MAINTENANCE_REWRITES
 from mutations.many_tables_mutations import MANY_TABLES
+from mutations.reading_mutations import READING
 from mutations.resolving_mutations import RESOLVING
 from mutations.routing_mutations import ROUTING
 from mutations.transaction_mutations import TRANSACTIONS
@@ -16,5 +17,5 @@ from mutations.writing_mutations import WRITING
 
 MUTATIONS = (
     *(*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS),
-    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY),
+    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY, *READING),
 )

@@ -47,9 +47,9 @@ DATA_REWRITES = (
     ),
     Mutation(
         name="rows that equality deletes hide come back",
-        file="maintenance/rewrite_tasks.py",
-        before="                by_key = found[item.path].positions if item.path in found else _NONE\n",
-        after="                by_key = _NONE\n",
+        file="deletes/hidden.py",
+        before="            by_key = found[item.path].positions if item.path in found else _NONE\n",
+        after="            by_key = _NONE\n",
         tests=(_REWRITE + "test_deleted_rows_are_left_out_with_their_delete_files",),
     ),
     Mutation(

@@ -89,6 +89,11 @@ def add_in_partition(sink: Sink, path: Path, partition: Mapping[str, object], ro
     return _commit_file(sink, file, "main")
 
 
+def add_again(sink: Sink, file: DataFile) -> int:
+    """Add a data file that the table has already, and return the id of the snapshot."""
+    return _commit_file(sink, file, "main")
+
+
 def entries(sink: Sink, branch: str = "main", *, live: bool = True) -> list[ManifestEntry]:
     """Return the manifest entries of the branch's newest snapshot, those of delete files included."""
     table = sink.table()

@@ -1,0 +1,78 @@
+"""Under which names Spark reads columns: their own, unless a filter could then mean another column or type."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimeType,
+    UUIDType,
+)
+
+from iceberg_ds.reading.spark_columns import is_misread, read_columns, why_not_by_spark
+
+
+def schema(*fields: tuple[int, str, object]) -> Schema:
+    """Return a schema of optional columns."""
+    return Schema(*(NestedField(number, name, kind, required=False) for number, name, kind in fields))  # type: ignore[arg-type]  # any type
+
+
+def names(now: Schema, *before: Schema) -> list[str]:
+    """Return the names under which the columns are read."""
+    return [column.name for column in read_columns(now.fields, [*before, now])]
+
+
+def test_columns_that_never_changed_are_read_by_their_names() -> None:
+    """No filter would be pushed down to Parquet."""
+    now = schema((1, "id", LongType()), (2, "name", StringType()))
+
+    assert names(now, schema((1, "id", LongType()))) == ["id", "name"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (schema((1, "a", LongType()), (2, "b", LongType())), schema((1, "b", LongType()), (2, "a", LongType()))),
+        (schema((1, "A", LongType())), schema((2, "a", LongType()))),
+        (schema((1, "a", IntegerType())), schema((1, "a", LongType()))),
+        (schema((1, "a b", LongType())), schema((2, "a_x20b", LongType()))),
+        (
+            schema((1, "s", StructType(NestedField(2, "x", LongType())))),
+            schema((1, "s", StructType(NestedField(3, "x", LongType())))),
+        ),
+        (schema(), schema((1, "_metadata", LongType()))),
+    ],
+)
+def test_column_that_a_filter_could_mistake_is_read_by_another_name(before: Schema, now: Schema) -> None:
+    """Spark would pass over rows that satisfy the filter, since the file has another column, or type, by that name."""
+    assert all(name.startswith("__field_") for name in names(now, before))
+
+
+def test_name_of_its_own_is_of_no_column() -> None:
+    """A column of the user's by that name would be read instead."""
+    now = schema((1, "a", LongType()), (2, "__field_1", LongType()))
+
+    assert names(now, schema((1, "a", IntegerType()))) == ["__field_1_", "__field_1"]
+
+
+def test_what_spark_cannot_read_is_named() -> None:
+    """A query would fail in a task, or show bytes."""
+    assert why_not_by_spark(schema((1, "u", UUIDType())).fields) is None
+    assert why_not_by_spark(schema((1, "t", TimeType())).fields) == "column 't' has values of type time"
+    inside = schema((1, "l", ListType(2, UUIDType())))
+    assert why_not_by_spark(inside.fields) == "column 'l' has values of type uuid"
+
+
+@pytest.mark.parametrize(
+    "path", ["/a/_x.parquet", "/a/.x.parquet", "/a{b}/x.parquet", "/a*/x", "/[a]/x", "/a?/x", "/a\\b/x"]
+)
+def test_paths_that_spark_misreads_are_found(path: str) -> None:
+    """Their rows would be missing, or be there several times."""
+    assert is_misread(path)
+    assert not is_misread("s3://b/_t/data/p=a%20b/00000-1.parquet")
