@@ -6,6 +6,7 @@ or its metrics, no row that satisfies the predicate. Source: Iceberg spec, "Scan
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,8 @@ from iceberg_ds.reading.scan_task import DeletionVector, ScanTask
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import all_entries, deletion_vector, live_manifests, referenced_data_file
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
+
+logger = logging.getLogger(__name__)
 
 _READERS = 8
 
@@ -167,19 +170,22 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
         time_zone: Time zone of times in it without a zone, or None if unknown.
 
     Raises:
-        OptionError: The snapshot, or a column of the predicate, is not there.
+        OptionError: The snapshot is not there.
         UnsupportedTableError: A file cannot be read, or is listed twice.
         DataFileError: Manifests cannot be read.
     """
     try:
         snapshot = choice.of(metadata)
         schema = choice.schema(metadata, snapshot)
-        at_schema = metadata.model_copy(update={"current_schema_id": schema.schema_id})
-        meant = None
-        if where is not None:
-            meant = FilterRange(at_schema, where, case_sensitive=case_sensitive, time_zone=time_zone)
     except ValueError as problem:
         raise OptionError(f"Cannot read {name}: {problem}.") from problem
+    meant = None
+    if where is not None:
+        at_schema = metadata.model_copy(update={"current_schema_id": schema.schema_id})
+        try:
+            meant = FilterRange(at_schema, where, case_sensitive=case_sensitive, time_zone=time_zone)
+        except ValueError:  # whoever filters the rows says what is wrong, or casts what is not cast here
+            logger.info("All files of %s are read: the predicate cannot be told by metrics", name)
     entries, total = _read(name, io, snapshot, meant)
     live, vectors = _by_content(name, entries)
     schemas = [*sorted(metadata.schemas, key=lambda one: one.schema_id), schema]

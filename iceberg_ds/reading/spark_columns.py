@@ -51,15 +51,21 @@ class ReadColumn:
     name: str
 
     @property
+    def has_own_names(self) -> bool:
+        """Whether it, and all inside it, are read by the names that they have in the table."""
+        return self.name == self.field.name
+
+    @property
     def is_uuid(self) -> bool:
         """Whether it is read as bytes and shown as text."""
         return isinstance(self.field.field_type, UUIDType)
 
     def struct_field(self) -> spark.StructField:
         """Return the column for the schema of the read; its id says where it is in the file."""
+        kind = self.field.field_type
         return spark.StructField(
             self.name,
-            spark_type(self.field.field_type, with_field_ids=True),
+            spark_type(kind if self.has_own_names else _with_free_names(kind), with_field_ids=True),
             nullable=True,
             metadata={PARQUET_FIELD_ID: self.field.field_id},
         )
@@ -85,6 +91,26 @@ def read_columns(fields: Iterable[NestedField], schemas: Sequence[Schema]) -> li
         ReadColumn(field=field, name=field.name if _is_plain(field, owners, types) else _free_name(field, owners))
         for field in fields
     ]
+
+
+def _with_free_names(kind: IcebergType) -> IcebergType:
+    """Return a type whose fields of structs have names that no file has: inside a column Spark also looks by name."""
+    match kind:
+        case StructType(fields=fields):
+            return StructType(
+                *(
+                    NestedField(
+                        one.field_id, f"__field_{one.field_id}", _with_free_names(one.field_type), required=False
+                    )
+                    for one in fields
+                )
+            )
+        case ListType():
+            return ListType(kind.element_id, _with_free_names(kind.element_type), kind.element_required)
+        case MapType():
+            key, value = _with_free_names(kind.key_type), _with_free_names(kind.value_type)
+            return MapType(kind.key_id, key, kind.value_id, value, kind.value_required)
+    return kind
 
 
 def _free_name(field: NestedField, owners: dict[str, set[int]]) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, PrimitiveType
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import BinaryType, StructType
@@ -259,7 +259,11 @@ def _with_absent(column: ReadColumn, portion: Portion[ScanTask]) -> Column:
 
 
 def _in_type(read: Column, column: ReadColumn) -> Column:
-    return F.lower(F.regexp_replace(F.hex(read), *_UUID)) if column.is_uuid else read
+    if column.is_uuid:
+        return F.lower(F.regexp_replace(F.hex(read), *_UUID))
+    kind = column.field.field_type
+    # A cast from struct to struct goes by position, and gives the fields their names.
+    return read if column.has_own_names or isinstance(kind, PrimitiveType) else read.cast(spark_type(kind))
 
 
 def _comment(column: ReadColumn) -> dict[str, str]:
