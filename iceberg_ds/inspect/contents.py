@@ -41,7 +41,7 @@ _WINDOW = 1024
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
-_SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
+SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
 _LOCAL = re.compile(r"^(file:(//(localhost)?(?=/))?)?(?=/)")
 
 
@@ -72,11 +72,20 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'es' if thing.endswith('nch') else 's'}"
 
 
-def in_parallel(call: Callable[[_Item], _Found], items: Iterable[_Item]) -> Iterator[_Found]:
-    """Yield what `call` returns for each item, in order, with a bounded number of results waiting."""
+def in_parallel(
+    call: Callable[[_Item], _Found], items: Iterable[_Item], at_once: int = _THREADS, waiting: int = _WINDOW
+) -> Iterator[_Found]:
+    """Yield what `call` returns for each item, in order.
+
+    Args:
+        call: Is called in threads.
+        items: Are taken as they are needed.
+        at_once: How many calls run at once.
+        waiting: The largest number of results that wait for their turn.
+    """
     remaining = iter(items)
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="iceberg-ds-verify") as pool:
-        while window := list(itertools.islice(remaining, _WINDOW)):
+    with ThreadPoolExecutor(at_once, thread_name_prefix="iceberg-ds-verify") as pool:
+        while window := list(itertools.islice(remaining, waiting)):
             yield from pool.map(call, window)
 
 
@@ -95,7 +104,7 @@ def file_key(path: str) -> str:
     scheme, separator, rest = path.partition("://")
     if not separator or scheme == "file":
         return f"file://{_real(_LOCAL.sub('', path))}"
-    return f"{_SAME_SCHEMES.get(scheme, scheme)}://{re.sub('/{2,}', '/', rest)}"
+    return f"{SAME_SCHEMES.get(scheme, scheme)}://{re.sub('/{2,}', '/', rest)}"
 
 
 def within_store(key: str) -> str:

@@ -14,8 +14,9 @@ import itertools
 import json
 import logging
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from posixpath import basename, dirname
 from typing import Any
 from uuid import UUID
@@ -35,6 +36,7 @@ from iceberg_ds.inspect.contents import (
     read_listed,
     why_unreadable,
 )
+from iceberg_ds.inspect.orphan_rules import FOLDERS_OF_FORMATS, is_of_other_format
 from iceberg_ds.io.listing import LISTED_PLACES, can_list, is_metadata_file, stored_files
 from iceberg_ds.io.places import FOLDER_PROPERTIES, why_not_a_place
 from iceberg_ds.secrets import masked_cause
@@ -59,8 +61,6 @@ _UNREADABLE_STEP = (
     "delete it by hand first; if a writer is at work, verify again."
 )
 GC_ENABLED = "gc.enabled"
-# Folders in which tables of Delta and Hudi say which files they have.
-_FOLDERS_OF_FORMATS = frozenset({"_delta_log", ".hoodie"})
 _OF_FORMATS_STEP = (
     "No file was deleted: files of that table would look like orphans. If it is not used any more, delete that folder "
     "by hand first."
@@ -93,6 +93,12 @@ class State:
     follows: str | None
     snapshots: tuple[tuple[int, str | None], ...]
     statistics: tuple[str, ...]
+
+    @property
+    def own_files(self) -> list[str]:
+        """Paths of the files that it refers to, without manifests and what they list."""
+        lists = [path for _, path in self.snapshots if path is not None]
+        return [self.path, *lists, *self.statistics]
 
     @property
     def snapshot_ids(self) -> set[int]:
@@ -172,13 +178,19 @@ class OfOthers:
         return key in self.files or key.startswith(self.folders)
 
 
-def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Collection[str]) -> OfOthers:
+def what_others_have(
+    table: Table,
+    metadata_files: Iterable[str],
+    has_files_in: Callable[[str], bool],
+    referred: Callable[[State], Iterable[str]] | None = None,
+) -> OfOthers:
     """Return what in a table's folder belongs to other tables, or may belong to a state of it in another catalog.
 
     Args:
         table: The table.
         metadata_files: Paths of all metadata files that are stored in the table's folders.
-        referenced: Keys of all files that the table refers to.
+        has_files_in: Returns whether the table refers to a file below the folder with this key.
+        referred: Returns the keys of the files that a state refers to; None to read its manifests here.
 
     Raises:
         CheckFailedError: Another table has files in the same folder, another catalog has other states of the table, or
@@ -197,8 +209,9 @@ def what_others_have(table: Table, metadata_files: Iterable[str], referenced: Co
     own = {key: state for key, state in states.items() if state.table_uuid == str(metadata.table_uuid)}
     undecided = _undecided_states(table, own, in_log)
     others = [state for state in states.values() if state.table_uuid != str(metadata.table_uuid)]
-    folders = {folder for other in others for folder in _own_folders(table, other, referenced)}
-    kept = itertools.chain(_files_of(table, undecided, files), _files_below(table, others))
+    folders = {folder for other in others for folder in _own_folders(table, other, has_files_in)}
+    referred = referred or partial(_referred, table.io)
+    kept = itertools.chain(_files_of(table, undecided, files, referred), _files_below(table, others, referred))
     return OfOthers(folders=tuple(folders), files=frozenset(kept))
 
 
@@ -228,7 +241,9 @@ def _undecided_states(table: Table, states: dict[str, State], in_log: Collection
     return unknown
 
 
-def _files_of(table: Table, undecided: Sequence[State], files: _MetadataFiles) -> Iterator[str]:
+def _files_of(
+    table: Table, undecided: Sequence[State], files: _MetadataFiles, referred: Callable[[State], Iterable[str]]
+) -> Iterator[str]:
     """Yield the keys of all files of states, their metadata files included; skip attempts of writes that landed later.
 
     Raises:
@@ -238,16 +253,16 @@ def _files_of(table: Table, undecided: Sequence[State], files: _MetadataFiles) -
     for state in undecided:
         if (added := _added_by(state, files)) and added <= present:
             continue
-        referred = _referred(table.io, state)
+        kept = referred(state)
         logger.warning(
             "Files that %s refers to stay: another catalog may have that state of the table, or a commit was killed. "
             "If no catalog has it, delete this metadata file by hand, and delete orphans again",
             state.path,
         )
-        yield from referred
+        yield from kept
 
 
-def _files_below(table: Table, others: Sequence[State]) -> Iterator[str]:
+def _files_below(table: Table, others: Sequence[State], referred: Callable[[State], Iterable[str]]) -> Iterator[str]:
     """Yield the keys of the files that tables in folders below this table's refer to, in any folder.
 
     Such a table may have had other folders before, which no metadata names any more.
@@ -260,7 +275,7 @@ def _files_below(table: Table, others: Sequence[State]) -> Iterator[str]:
     for other in others:
         is_below = any(folder.startswith(location) for folder in other.folders)
         if is_below and file_key(other.path) not in followed:
-            yield from _referred(table.io, other)
+            yield from referred(other)
 
 
 def _referred(io: FileIO, state: State) -> list[str]:
@@ -276,8 +291,13 @@ def _referred(io: FileIO, state: State) -> list[str]:
     if problem is None and len(lists) < len(state.snapshots):
         problem = Problem(text="snapshots of it have no manifest list", is_missing=False)
     if problem is not None:
-        raise CheckFailedError(f"what {state.path} refers to is not known: {problem}", _UNREADABLE_STEP)
-    return [*map(file_key, (state.path, *lists.values(), *listed.listed_paths(), *state.statistics))]
+        raise unreadable_state(state, str(problem))
+    return [*map(file_key, (*state.own_files, *listed.listed_paths()))]
+
+
+def unreadable_state(state: State, problem: str) -> CheckFailedError:
+    """Return the error for a state whose files are not known."""
+    return CheckFailedError(f"what {state.path} refers to is not known: {problem}", _UNREADABLE_STEP)
 
 
 def _added_by(state: State, files: _MetadataFiles) -> set[int]:
@@ -306,12 +326,12 @@ def _has_gone_its_own_way(state: State, states: dict[str, State], known: Collect
     )
 
 
-def _own_folders(table: Table, other: State, referenced: Collection[str]) -> Iterator[str]:
+def _own_folders(table: Table, other: State, has_files_in: Callable[[str], bool]) -> Iterator[str]:
     """Yield the folders below the table's location that only the other table uses; raise if both share a folder."""
     location = folder_key(table.metadata.location)
     for folder in sorted(other.folders):
         is_below = folder.startswith(location) and folder != location
-        if location.startswith(folder) or (is_below and any(key.startswith(folder) for key in referenced)):
+        if location.startswith(folder) or (is_below and has_files_in(folder)):
             raise CheckFailedError(
                 f"{other.path} is the metadata of another table (uuid {other.table_uuid}, at {other.location}) in the "
                 "same folder",
@@ -319,6 +339,11 @@ def _own_folders(table: Table, other: State, referenced: Collection[str]) -> Ite
             )
         if is_below:
             yield folder
+
+
+def has_any_in(keys: Collection[str]) -> Callable[[str], bool]:
+    """Return a function that says whether one of the files with these keys is below the folder with a key."""
+    return lambda folder: any(key.startswith(folder) for key in keys)
 
 
 def has_one_meaning(path: str) -> bool:
@@ -338,7 +363,7 @@ def refuse_shared_files(table: Table, listed: Iterable[str]) -> None:
         )
     own = folder_key(table.metadata.location)
     for key in listed:
-        if key.startswith(own) and not _FOLDERS_OF_FORMATS.isdisjoint(key.removeprefix(own).split("/")[:-1]):
+        if key.startswith(own) and is_of_other_format(key.removeprefix(own)):
             raise CheckFailedError(f"{key} belongs to a table of another format in the same folder", _OF_FORMATS_STEP)
 
 
@@ -446,7 +471,7 @@ def stored_beside(table: Table) -> list[str]:
         for file in stored_files(properties, folder)
         if is_metadata_file(file.path)
     }
-    of_formats = (next(stored_files(properties, f"{location}/{name}"), None) for name in sorted(_FOLDERS_OF_FORMATS))
+    of_formats = (next(stored_files(properties, f"{location}/{name}"), None) for name in sorted(FOLDERS_OF_FORMATS))
     return [*found.values(), *(file.path for file in of_formats if file is not None)]
 
 

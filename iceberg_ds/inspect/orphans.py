@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from posixpath import basename
 
-from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from rich.console import Console
@@ -34,6 +33,8 @@ from iceberg_ds.inspect.contents import (
     within_store,
 )
 from iceberg_ds.inspect.neighbours import (
+    OfOthers,
+    has_any_in,
     has_one_meaning,
     named_folders,
     refuse_shared_files,
@@ -43,7 +44,8 @@ from iceberg_ds.inspect.neighbours import (
     what_others_have,
     why_partial,
 )
-from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.inspect.orphan_rules import EVERY_FILE, OrphanRules, is_hidden
+from iceberg_ds.io.cleanup import Proof, delete_in_portions
 from iceberg_ds.io.listing import (
     LISTED_PLACES,
     can_list,
@@ -65,8 +67,6 @@ _TEXT = re.compile(
     re.IGNORECASE,
 )
 _DAY_S, _HOUR_S = 86_400, 3_600
-# A file of tables without a catalog; it names the current metadata.
-_VERSION_HINT = "version-hint.text"
 ORPHANS, DELETION = "orphans", "deletion of orphans"
 
 
@@ -160,50 +160,60 @@ class Orphans:
         too_young: Number of files that nothing refers to and that are younger than the grace time.
         metadata_files: Paths of all metadata files in the table's folders, of any age and of any table.
         listed: Keys of all files in the table's folders.
+        referenced: Keys of all files that the table referred to at that time.
         contents: Contents of the table at that time.
+        rules: Which files were looked at.
     """
 
     files: tuple[Orphan, ...]
     too_young: int
     metadata_files: tuple[str, ...]
     listed: Collection[str]
+    referenced: Collection[str]
     contents: Contents
+    rules: OrphanRules = EVERY_FILE
 
 
-def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, by_store_clock: bool) -> Orphans:
+def find_orphans(
+    load: Callable[[], Table],
+    known: Contents | None,
+    grace_ms: int,
+    *,
+    by_store_clock: bool,
+    rules: OrphanRules = EVERY_FILE,
+) -> Orphans:
     """Return the files below a table's locations that nothing refers to.
 
     Args:
         load: Loads the table anew.
-        known: What was read of the table before.
+        known: What was read of the table before, or None.
         grace_ms: Lowest age of an orphan, in milliseconds.
         by_store_clock: Whether to ask the store for the time, as before a deletion; else this machine's clock counts.
+        rules: Which files are looked at. All of the table's folders are listed, because only that shows other tables.
 
     Raises:
         NotTriedError: The store cannot be listed or does not tell the time, or the metadata cannot be read completely.
+        OptionError: The location of the rules is not within the table's folders.
     """
     forget_links()
     table = load()
-    folders = table_folders(table.metadata)
-    if unlisted := [folder for folder in folders if not can_list(folder)]:
-        raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only {LISTED_PLACES} can be")
+    folders = listed_folders(table, rules)
     properties = table.io.properties
-    # The earliest time of all stores, so that no file of any store seems older than it is.
-    now_ms = min(_now_ms(properties, folder, by_store_clock=by_store_clock) for folder in folders)
-    stored = {file_key(found.path): found for folder in folders for found in stored_files(properties, folder)}
+    now_ms = now_of_stores_ms(properties, folders, by_store_clock=by_store_clock)
+    stored = {rules.key(found.path): found for folder in folders for found in stored_files(properties, folder)}
     before, table = table, load()
-    if (reason := _why_unlisted(before.metadata, table.metadata)) is not None:
-        raise NotTriedError(f"not looked for, because {reason}")
+    require_same_folders(before.metadata, table.metadata)
     contents = read_contents(table.io, table.metadata, known)
     if (reason := _why_unknown(table, contents)) is not None:
         raise NotTriedError(f"not looked for, because {reason}")
-    referenced = referenced_keys(table, contents)
-    own = {folder_key(folder) for folder in named_folders(table.metadata)}
-    foreign = _other_tables(stored, own | {table_root(file_key(table.metadata_location))}) | _checkpoints(stored)
+    referenced = referenced_keys(table, contents, rules)
+    own = own_folders(table.metadata, rules)
+    foreign = folders_of_others(table, stored, rules)
+    is_looked_at = rules.is_looked_at()
     candidates = [
         found
         for key, found in stored.items()
-        if key not in referenced and not key.startswith(tuple(foreign)) and not _is_hidden(key, own)
+        if key not in referenced and is_looked_at(key) and not key.startswith(foreign) and not is_hidden(key, own)
     ]
     # A store's clock is less exact than the times of its files, so that an age could be negative.
     ages = [(max(0, now_ms - found.modified_ms), found) for found in candidates]
@@ -213,8 +223,57 @@ def find_orphans(load: Callable[[], Table], known: Contents, grace_ms: int, *, b
         too_young=len(candidates) - len(old),
         metadata_files=tuple(found.path for found in stored.values() if is_metadata_file(found.path)),
         listed=stored.keys(),
+        referenced=referenced,
         contents=contents,
+        rules=rules,
     )
+
+
+def listed_folders(table: Table, rules: OrphanRules) -> list[str]:
+    """Return the folders of a table, all of which have to be listed.
+
+    Raises:
+        NotTriedError: One of them cannot be listed.
+        OptionError: The location of the rules is not within them.
+    """
+    folders = table_folders(table.metadata)
+    rules.check_location({rules.folder(folder): folder for folder in folders})
+    if unlisted := [folder for folder in folders if not can_list(folder)]:
+        raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only {LISTED_PLACES} can be")
+    return folders
+
+
+def now_of_stores_ms(properties: Mapping[str, str], folders: Iterable[str], *, by_store_clock: bool) -> int:
+    """Return the earliest time of all stores, so that no file of any store seems older than it is.
+
+    Raises:
+        NotTriedError: A store does not tell the time.
+    """
+    return min(_now_ms(properties, folder, by_store_clock=by_store_clock) for folder in folders)
+
+
+def require_same_folders(before: TableMetadata, now: TableMetadata) -> None:
+    """Raise NotTriedError if other folders were listed than those of the table now."""
+    if (reason := why_other_folders(before, now)) is not None:
+        raise NotTriedError(f"not looked for, because {reason}")
+
+
+def own_folders(metadata: TableMetadata, rules: OrphanRules) -> set[str]:
+    """Return the keys of a table's location and of the folders that its properties name."""
+    return {rules.folder(folder) for folder in named_folders(metadata)}
+
+
+def folders_of_others(table: Table, stored: Iterable[str], rules: OrphanRules) -> tuple[str, ...]:
+    """Return the keys of the folders below a table's that other tables have, or the checkpoint of a streaming query.
+
+    Args:
+        table: The table.
+        stored: Keys of the files in its folders, at least of those whose names `tells_of_others`.
+        rules: How keys are made.
+    """
+    every = list(stored)
+    own = own_folders(table.metadata, rules) | {table_root(rules.key(table.metadata_location))}
+    return tuple(_other_tables(every, own) | _checkpoints(every))
 
 
 def _now_ms(properties: Mapping[str, str], folder: str, *, by_store_clock: bool) -> int:
@@ -231,65 +290,71 @@ def _orphan(found: StoredFile) -> Orphan:
     return Orphan(path=found.path, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
 
 
-def delete_orphans(load: Callable[[], Table], orphans: Orphans) -> tuple[Orphan, ...]:
+def tell_spellings_apart(orphans: Orphans) -> tuple[Orphan, ...]:
+    """Return the orphans that would be deleted: those that may be files of the table stay, or are refused.
+
+    Raises:
+        CheckFailedError: A listed file may be a referenced one by another path.
+    """
+    return tuple(_told_apart(orphans.files, orphans.referenced, orphans))
+
+
+def delete_orphans(load: Callable[[], Table], orphans: Orphans, at_once: int | None = None) -> tuple[Orphan, ...]:
     """Delete orphans that another load still shows unreferenced; return those, each with whether it was deleted.
+
+    Args:
+        load: Loads the table anew.
+        orphans: The orphans.
+        at_once: How many requests delete files at once; None for one.
 
     Raises:
         CheckFailedError: Deleting would not be safe; nothing was deleted.
     """
-    table = load()
-    if (reason := _why_unlisted(orphans.contents.metadata, table.metadata)) is not None:
+    table, rules = load(), orphans.rules
+    if (reason := why_other_folders(orphans.contents.metadata, table.metadata)) is not None:
         raise CheckFailedError(reason, "No file was deleted. Verify the table again.")
     contents = read_contents(table.io, table.metadata, orphans.contents)
     if (reason := _why_unknown(table, contents)) is not None:
         raise CheckFailedError(reason, "No file was deleted. Mend the table first.")
-    referenced = referenced_keys(table, contents)
-    still = [orphan for orphan in orphans.files if file_key(orphan.path) not in referenced]
-    _refuse_other_spellings(still, referenced, orphans.listed)
-    own = folder_key(table.metadata.location)
-    mine = [orphan for orphan in still if file_key(orphan.path).startswith(own) and has_one_meaning(orphan.path)]
+    referenced = referenced_keys(table, contents, rules)
+    still = [orphan for orphan in orphans.files if rules.key(orphan.path) not in referenced]
+    still = _told_apart(still, referenced, orphans)
+    own = rules.folder(table.metadata.location)
+    mine = [orphan for orphan in still if rules.key(orphan.path).startswith(own) and has_one_meaning(orphan.path)]
     if mine:
         refuse_shared_files(table, orphans.listed)
         refuse_table_around(table)
-        others = what_others_have(table, orphans.metadata_files, referenced)
-        mine = [orphan for orphan in mine if not others.may_have(file_key(orphan.path))]
-    delete_files(table.io, [orphan.path for orphan in mine], Proof.UNREFERENCED)
-    gone = {orphan.path for orphan in mine if not _exists(table.io, orphan.path)}
+        others = what_others_have(table, orphans.metadata_files, has_any_in(referenced))
+        may_have = may_be_of_others(others, rules)
+        mine = [orphan for orphan in mine if not may_have(orphan.path)]
+    paths = (orphan.path for orphan in mine)
+    gone = {path for path, is_gone in delete_in_portions(table.io, paths, Proof.UNREFERENCED, at_once) if is_gone}
     return tuple(replace(orphan, deleted=orphan.path in gone) for orphan in still)
 
 
-def _why_unlisted(before: TableMetadata, now: TableMetadata) -> str | None:
+def may_be_of_others(others: OfOthers, rules: OrphanRules) -> Callable[[str], bool]:
+    """Return a function that says whether the file with a path may belong to others, whatever its spelling."""
+    folders, files = tuple(map(rules.key, others.folders)), frozenset(map(rules.key, others.files))
+    return lambda path: (key := rules.key(path)) in files or key.startswith(folders) or others.may_have(file_key(path))
+
+
+def why_other_folders(before: TableMetadata, now: TableMetadata) -> str | None:
     """Return why other folders were listed than those of the table now, or None if they are the same."""
     if set(map(folder_key, table_folders(before))) == set(map(folder_key, table_folders(now))):
         return None
     return "its folders are others than those that were listed: it was moved, or another table has its name meanwhile"
 
 
-def _exists(io: FileIO, path: str) -> bool:
-    try:
-        return io.new_input(path).exists()
-    except Exception:  # unknown, so the file is not reported as deleted
-        return True
-
-
-def referenced_keys(table: Table, contents: Contents) -> set[str]:
+def referenced_keys(table: Table, contents: Contents, rules: OrphanRules = EVERY_FILE) -> set[str]:
     """Return the keys of all files that a table refers to, in all snapshots."""
     log = (entry.metadata_file for entry in table.metadata.metadata_log)
-    return {file_key(path) for path in (table.metadata_location, *log, *contents.paths())}
+    return {rules.key(path) for path in (table.metadata_location, *log, *contents.paths())}
 
 
 def _why_unknown(table: Table, contents: Contents) -> str | None:
     """Return why the files that a table refers to are unknown, or None if they are known."""
     problem = next(contents.every_problem(), None) or why_partial(table)
     return None if problem is None else f"what the table refers to is not known: {problem}"
-
-
-def _is_hidden(key: str, own: Collection[str]) -> bool:
-    """Return whether readers ignore a file of this name, or tables without a catalog need it."""
-    below = key.removeprefix(max((folder for folder in own if key.startswith(folder)), key=len, default=""))
-    return basename(key) == _VERSION_HINT or any(
-        step.startswith(".") or (step.startswith("_") and "=" not in step) for step in below.split("/")
-    )
 
 
 def _other_tables(stored: Iterable[str], own: Collection[str]) -> set[str]:
@@ -303,23 +368,39 @@ def _checkpoints(stored: Iterable[str]) -> set[str]:
     return {key.removesuffix("metadata") for key in stored if basename(key) == "metadata"}
 
 
-def _refuse_other_spellings(orphans: Sequence[Orphan], referenced: Collection[str], listed: Collection[str]) -> None:
-    """Raise if a listed file may be a referenced one by another path.
+def _told_apart(files: Iterable[Orphan], referenced: Collection[str], orphans: Orphans) -> list[Orphan]:
+    """Return the files that are no referenced ones by another path.
 
-    That is one that differs only in its scheme or authority, or has the name of one that was not listed by its own
-    path: files were moved, or their folder has two names that nothing shows to be one. Names of files are unique.
+    That is a path that differs only in its scheme or authority, where the rules say what becomes of the file; or one
+    with the name of a file that was not listed by its own path: files were moved, or their folder has two names that
+    nothing shows to be one. Names of files are unique.
+
+    Raises:
+        CheckFailedError: A file may be a referenced one.
     """
+    rules = orphans.rules
     elsewhere = {within_store(key): key for key in referenced}
-    unlisted = {basename(key): key for key in referenced if key not in listed}
-    for orphan in orphans:
-        key = file_key(orphan.path)
-        other = elsewhere.get(within_store(key)) or unlisted.get(basename(key))
-        if other is not None:
-            raise CheckFailedError(
-                f"{orphan.path} was listed, and the table refers to {other}: it may be the same file",
-                "No file was deleted. Give the table one spelling of its store and its folder, move the files back to "
-                "where the table has them, or delete the orphans by hand.",
-            )
+    unlisted = {basename(key): key for key in referenced if key not in orphans.listed}
+    kept = []
+    for orphan in files:
+        key = rules.key(orphan.path)
+        other = elsewhere.get(within_store(key))
+        if other is not None and rules.mismatch != "error":
+            kept += [orphan] if rules.mismatch == "delete" else []
+            continue
+        if (other := other or unlisted.get(basename(key))) is not None:
+            raise maybe_the_same(orphan.path, other)
+        kept.append(orphan)
+    return kept
+
+
+def maybe_the_same(path: str, other: str) -> CheckFailedError:
+    """Return the error for a listed file that may be one that the table refers to by another path."""
+    return CheckFailedError(
+        f"{path} was listed, and the table refers to {other}: it may be the same file",
+        "No file was deleted. Give the table one spelling of its store and its folder, move the files back to "
+        "where the table has them, or delete the orphans by hand.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,11 @@ path and left: an unreferenced file costs space, a missing file breaks the table
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
+from itertools import islice
+from typing import TypeAlias
 
 from pyiceberg.io import FileIO
 
@@ -17,6 +20,11 @@ from iceberg_ds.io.stores import DeletesMany
 from iceberg_ds.secrets import mask_text
 
 logger = logging.getLogger(__name__)
+
+# How many files one request deletes, where a store deletes several at once.
+_BULK = 1000
+# Calls a function with each of the items, and yields what it returns, in their order.
+_Each: TypeAlias = Callable[..., Iterator[dict[str, str] | None]]
 
 
 class Proof(Enum):
@@ -39,24 +47,53 @@ def delete_files(io: FileIO, paths: Iterable[str], proof: Proof) -> int:
         paths: Full locations; a file that does not exist counts as deleted.
         proof: Why no table refers to the files; it is logged.
     """
-    every_path = list(paths)
-    if every_path:
-        fault_point(FaultPoint.CLEANING_UP)
-    problems = _delete_at_once(io, every_path) if len(every_path) > 1 else None
-    if problems is None:
-        problems = _delete_one_by_one(io, every_path)
-    for path in every_path:
-        if path in problems:
-            reason = mask_text(problems[path], io.properties)
-            logger.warning("Left behind %s, which no table refers to (%s): %s", path, proof.value, reason)
+    return sum(not gone for _, gone in delete_in_portions(io, paths, proof))
+
+
+def delete_in_portions(
+    io: FileIO, paths: Iterable[str], proof: Proof, at_once: int | None = None
+) -> Iterator[tuple[str, bool]]:
+    """Delete the files of a stream and yield each with whether it is gone; in memory is a portion of them.
+
+    Args:
+        io: Opens the storage of the files.
+        paths: Full locations; a file that does not exist counts as deleted.
+        proof: Why no table refers to the files; it is logged.
+        at_once: How many requests are under way at once; None for one.
+    """
+    remaining, workers = iter(paths), at_once or 1
+    with ThreadPoolExecutor(workers, thread_name_prefix="iceberg-ds-delete") as pool:
+        each: _Each = pool.map if workers > 1 else map
+        while portion := list(islice(remaining, _BULK * workers)):
+            fault_point(FaultPoint.CLEANING_UP)
+            problems = _delete(io, portion, each)
+            for path in portion:
+                if path in problems:
+                    reason = mask_text(problems[path], io.properties)
+                    logger.warning("Left behind %s, which no table refers to (%s): %s", path, proof.value, reason)
+                else:
+                    logger.debug("Deleted %s: %s", path, proof.value)
+            yield from ((path, path not in problems) for path in portion)
+
+
+def _delete(io: FileIO, paths: list[str], each: _Each) -> dict[str, str]:
+    """Delete the files, many at once if the store can; return the reason for each that could not be deleted."""
+    problems: dict[str, str] = {}
+    left: list[str] = []
+    parts = [paths[first : first + _BULK] for first in range(0, len(paths), _BULK)]
+    for part, found in zip(parts, each(lambda part: _delete_at_once(io, part), parts), strict=True):
+        if found is None:
+            left += part
         else:
-            logger.debug("Deleted %s: %s", path, proof.value)
-    return len(problems)
+            problems |= found
+    for found in each(lambda path: _delete_one(io, path), left):
+        problems |= found or {}
+    return problems
 
 
 def _delete_at_once(io: FileIO, paths: list[str]) -> dict[str, str] | None:
     """Return the reason for each file that could not be deleted, or None if the store cannot delete many at once."""
-    if not isinstance(io, DeletesMany):
+    if len(paths) == 1 or not isinstance(io, DeletesMany):
         return None
     try:
         return io.delete_many(paths)
@@ -65,13 +102,11 @@ def _delete_at_once(io: FileIO, paths: list[str]) -> dict[str, str] | None:
         return None
 
 
-def _delete_one_by_one(io: FileIO, paths: list[str]) -> dict[str, str]:
-    problems = {}
-    for path in paths:
-        try:
-            io.delete(path)
-        except FileNotFoundError:
-            continue
-        except Exception as error:  # the caller has its own outcome to report
-            problems[path] = str(error)
-    return problems
+def _delete_one(io: FileIO, path: str) -> dict[str, str]:
+    try:
+        io.delete(path)
+    except FileNotFoundError:
+        return {}
+    except Exception as error:  # the caller has its own outcome to report
+        return {path: str(error)}
+    return {}

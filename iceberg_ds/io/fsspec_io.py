@@ -160,13 +160,19 @@ class GcsFileIO(_FsspecFileIO):
 class GcsStore(FsspecStore):
     """A bucket of Google Cloud Storage."""
 
-    def page(self, location: str, start: str | None, size: int | None = None) -> Page:
+    def page(self, location: str, start: str | None, size: int | None = None, *, is_deep: bool = True) -> Page:
         """Return a page of a listing."""
         bucket, key, _ = self._files.split_path(location)
-        headers, content = self._files.call("GET", "b/{}/o", bucket, prefix=key, pageToken=start, maxResults=size)
+        asked = {"prefix": key, "pageToken": start, "maxResults": size, "delimiter": None if is_deep else "/"}
+        headers, content = self._files.call("GET", "b/{}/o", bucket, **asked)
         found = json.loads(content)
         entries = [(item["name"], int(item["size"]), _ms(item["updated"])) for item in found.get("items", [])]
-        return Page(entries=entries, next=found.get("nextPageToken"), date=headers["Date"])
+        return Page(
+            entries=entries,
+            next=found.get("nextPageToken"),
+            date=headers["Date"],
+            folders=found.get("prefixes", ()),
+        )
 
 
 def _ms(text: str) -> int:
@@ -206,26 +212,28 @@ class AzureFileIO(_FsspecFileIO):
 class AzureStore(FsspecStore):
     """A container of Azure."""
 
-    def page(self, location: str, start: str | None, size: int | None = None) -> Page:
+    def page(self, location: str, start: str | None, size: int | None = None, *, is_deep: bool = True) -> Page:
         """Return a page of a listing."""
         container, key, _ = self._files.split_path(self._path_of(location))
         dates: list[str] = []
 
         async def ask() -> Page:
             async with self._files.service_client.get_container_client(container) as client:
-                pages = client.list_blobs(
+                pages = (client.list_blobs if is_deep else client.walk_blobs)(
                     name_starts_with=key,
                     include=["metadata"],  # by which folders of a hierarchical namespace are told
                     results_per_page=size,
                     raw_response_hook=lambda answer: dates.append(answer.http_response.headers["Date"]),
                 ).by_page(start)
                 found = [blob async for blob in await anext(pages)]
+            # A folder has a name, and neither a size nor a time.
             entries = [
                 (blob.name, blob.size, int(blob.last_modified.timestamp() * 1000))
                 for blob in found
-                if (blob.metadata or {}).get("hdi_isfolder") != "true"
+                if hasattr(blob, "size") and (blob.metadata or {}).get("hdi_isfolder") != "true"
             ]
-            return Page(entries=entries, next=pages.continuation_token or None, date=dates[-1])
+            folders = [blob.name for blob in found if not hasattr(blob, "size")]
+            return Page(entries=entries, next=pages.continuation_token or None, date=dates[-1], folders=folders)
 
         page: Page = sync(self._files.loop, ask)
         return page

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from tempfile import NamedTemporaryFile
 from typing import cast
 
@@ -17,6 +19,8 @@ _SUFFIXES = (".metadata.json", ".metadata.json.gz")
 _LISTED = re.compile("(s3[an]?|gs|gcs|abfss?|wasbs?)://")
 # The places that can be listed, in words.
 LISTED_PLACES = "local folders, S3, Google Cloud Storage and Azure"
+# A folder with more entries is listed as a whole: to look for folders in it would take as long.
+_PAGES = 50
 
 
 def can_list(location: str) -> bool:
@@ -40,6 +44,74 @@ def stored_files(properties: Mapping[str, str], location: str) -> Iterator[Store
         yield from _local_files(local_path(location), local_scheme(location))
     elif can_list(location):
         yield from _listing(properties, location).stored_files(location)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingPart:
+    """A part of a listing, which one task lists.
+
+    Attributes:
+        location: A folder.
+        is_deep: Whether all files below it are listed; else those that are in no folder below it.
+    """
+
+    location: str
+    is_deep: bool
+
+
+def listing_parts(properties: Mapping[str, str], location: str, wanted: int) -> list[ListingPart]:
+    """Return parts that together list all files below `location`, each once unless links go round.
+
+    Folders are divided into those below them until there are so many parts as `wanted`, or no folder is left to divide.
+
+    Args:
+        properties: Properties that open the storage.
+        location: A folder in a place that can be listed.
+        wanted: How many parts there should be at least.
+    """
+    divided: list[ListingPart] = []
+    whole = [location]
+    while whole and len(divided) + len(whole) < wanted:
+        folder = whole.pop(0)
+        below = _folders(properties, folder)
+        divided.append(ListingPart(location=folder, is_deep=not below))
+        whole += below
+    return divided + [ListingPart(location=folder, is_deep=True) for folder in whole]
+
+
+def files_of_part(properties: Mapping[str, str], part: ListingPart) -> Iterator[StoredFile]:
+    """Yield the files of a part of a listing, with size and age."""
+    if part.is_deep:
+        yield from stored_files(properties, part.location)
+    elif is_local(part.location):
+        names = [entry.name for entry in _entries(part.location)]
+        yield from filter(None, (file_at(properties, f"{part.location.rstrip('/')}/{name}") for name in names))
+    else:
+        yield from _listing(properties, part.location).stored_files(part.location, is_deep=False)
+
+
+def file_at(properties: Mapping[str, str], path: str) -> StoredFile | None:
+    """Return the file at a path, or None if there is none, in a place that can be listed."""
+    if not is_local(path):
+        return _listing(properties, path).file_at(path)
+    return _local_file(local_path(path), path)
+
+
+def _folders(properties: Mapping[str, str], location: str) -> list[str]:
+    """Return the folders just below a location; none if they are not worth looking for."""
+    if not is_local(location):
+        return _listing(properties, location).folders(location, _PAGES) or []
+    return [f"{location.rstrip('/')}/{entry.name}" for entry in _entries(location) if entry.is_dir()]
+
+
+def _entries(location: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a local folder; none if it is gone."""
+    try:
+        with os.scandir(local_path(location)) as entries:
+            return list(entries)
+    except OSError as error:
+        _raise_unless_gone(error)
+        return []
 
 
 def store_clock_ms(properties: Mapping[str, str], location: str) -> int:
@@ -72,16 +144,19 @@ def _local_files(folder: Path, prefix: str) -> Iterator[StoredFile]:
         seen.add(real)
         for name in names:
             path = Path(place, name)
-            try:
-                state = path.stat()
-            except FileNotFoundError:  # deleted in between
-                continue
-            if path.is_file():
-                yield StoredFile(
-                    path=f"{prefix}{os.fspath(path)}",
-                    size_bytes=state.st_size,
-                    modified_ms=state.st_mtime_ns // 1_000_000,
-                )
+            if (found := _local_file(path, f"{prefix}{os.fspath(path)}")) is not None:
+                yield found
+
+
+def _local_file(path: Path, location: str) -> StoredFile | None:
+    """Return the file at a path, by the location that is given; None if there is none."""
+    try:
+        state = path.stat()
+    except (FileNotFoundError, NotADirectoryError):  # deleted in between
+        return None
+    if not S_ISREG(state.st_mode):
+        return None
+    return StoredFile(path=location, size_bytes=state.st_size, modified_ms=state.st_mtime_ns // 1_000_000)
 
 
 def _raise_unless_gone(error: OSError) -> None:

@@ -252,10 +252,10 @@ class S3Store(ObjectStore):
             errors = self.ask("delete_objects", Bucket=bucket, Delete=objects).get("Errors", [])
         return {keys[error["Key"]]: f"{error.get('Code')}: {error.get('Message')}" for error in errors}
 
-    def page(self, location: str, start: str | None, size: int | None = None) -> Page:
+    def page(self, location: str, start: str | None, size: int | None = None, *, is_deep: bool = True) -> Page:
         """Return a page of a listing."""
         bucket, _, key = location.partition("://")[2].partition("/")
-        asked = {"ContinuationToken": start, "MaxKeys": size}
+        asked = {"ContinuationToken": start, "MaxKeys": size, "Delimiter": None if is_deep else "/"}
         given = {name: value for name, value in asked.items() if value is not None}
         answer = self.ask("list_objects_v2", Bucket=bucket, Prefix=key, **given)
         entries = [
@@ -263,7 +263,8 @@ class S3Store(ObjectStore):
             for entry in answer.get("Contents", [])
         ]
         date = answer["ResponseMetadata"]["HTTPHeaders"]["date"]
-        return Page(entries=entries, next=answer.get("NextContinuationToken"), date=date)
+        folders = [folder["Prefix"] for folder in answer.get("CommonPrefixes", [])]
+        return Page(entries=entries, next=answer.get("NextContinuationToken"), date=date, folders=folders)
 
 
 class Parts:

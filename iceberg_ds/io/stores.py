@@ -83,8 +83,14 @@ class StoredFile:
 class Lists(Protocol):
     """Storage that lists its files and tells its time."""
 
-    def stored_files(self, location: str) -> Iterator[StoredFile]:
-        """Yield the files below `location` in the order of their names."""
+    def stored_files(self, location: str, *, is_deep: bool = True) -> Iterator[StoredFile]:
+        """Yield the files below `location` in the order of their names, or those that are in no folder below it."""
+
+    def folders(self, location: str, pages: int) -> list[str] | None:
+        """Return the folders just below `location`, or None if they take more than this number of pages."""
+
+    def file_at(self, location: str) -> StoredFile | None:
+        """Return the file at a location, or None if there is none."""
 
     def clock_ms(self, location: str) -> int:
         """Return the store's time in milliseconds since the Unix epoch."""
@@ -111,11 +117,13 @@ class Page:
         entries: Key, size in bytes and time of the last change (ms since the Unix epoch) of each object.
         next: Token of the next page, or None on the last one.
         date: The header `Date` of the answer.
+        folders: Beginnings of keys, up to a slash, that stand for the objects below them; empty for a deep page.
     """
 
     entries: Sequence[tuple[str, int, int]]
     next: str | None
     date: str
+    folders: Sequence[str] = ()
 
 
 class ObjectStore(ABC):
@@ -161,13 +169,14 @@ class ObjectStore(ABC):
         """Return the last bytes of an object (possibly none) and the object's size in bytes; raises as `get` does."""
         return b"", self.size(location)
 
-    def page(self, location: str, start: str | None, size: int | None = None) -> Page:
+    def page(self, location: str, start: str | None, size: int | None = None, *, is_deep: bool = True) -> Page:
         """Return a page of the objects whose locations begin with `location`.
 
         Args:
             location: Beginning of the locations.
             start: Token of the page, or None for the first one.
             size: How many objects to return at most, or None for the store's own limit.
+            is_deep: True: all of them. False: those with a further slash as the folders up to it.
 
         Raises:
             NotImplementedError: The store cannot be listed.
@@ -436,6 +445,12 @@ class ObjectFile(InputFile, OutputFile):
         return self
 
 
+def _root(location: str) -> str:
+    """Return scheme and authority of a location."""
+    scheme, _, rest = location.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}"
+
+
 class StoreFileIO(ShippedFileIO):
     """Opens the objects of a store; a process connects once for each account and set of credentials."""
 
@@ -461,17 +476,44 @@ class StoreFileIO(ShippedFileIO):
         path = location if isinstance(location, str) else location.location
         self._store(path).delete(path)
 
-    def stored_files(self, location: str) -> Iterator[StoredFile]:
-        """Yield the files below `location` in the order of their names, with one request for each page."""
-        scheme, _, rest = location.partition("://")
-        root, folder = f"{scheme}://{rest.partition('/')[0]}", f"{location.rstrip('/')}/"
-        page = self._store(location).page(folder, None)
-        while True:
+    def stored_files(self, location: str, *, is_deep: bool = True) -> Iterator[StoredFile]:
+        """Yield the files below `location` in the order of their names, with one request for each page.
+
+        Args:
+            location: The folder.
+            is_deep: False for those alone that are in no folder below it.
+        """
+        root = _root(location)
+        for page in self._pages(location, is_deep=is_deep):
             for key, size_bytes, modified_ms in page.entries:
                 yield StoredFile(path=f"{root}/{key}", size_bytes=size_bytes, modified_ms=modified_ms)
-            if page.next is None:
-                return
-            page = self._store(location).page(folder, page.next)
+
+    def folders(self, location: str, pages: int) -> list[str] | None:
+        """Return the folders just below `location`, or None if they take more than this number of pages."""
+        root, found = _root(location), []
+        for number, page in enumerate(self._pages(location, is_deep=False)):
+            if number == pages:
+                return None
+            found += [f"{root}/{folder}" for folder in page.folders]
+        return found
+
+    def _pages(self, location: str, *, is_deep: bool) -> Iterator[Page]:
+        folder = f"{location.rstrip('/')}/"
+        page = self._store(location).page(folder, None, is_deep=is_deep)
+        yield page
+        while page.next is not None:
+            page = self._store(location).page(folder, page.next, is_deep=is_deep)
+            yield page
+
+    def file_at(self, location: str) -> StoredFile | None:
+        """Return the file at a location, or None if there is none."""
+        # Keys come in order, and the key itself is the first of those that begin with it.
+        page = self._store(location).page(location, None, size=1)
+        key = location.partition("://")[2].partition("/")[2]
+        for found, size_bytes, modified_ms in page.entries:
+            if found == key:
+                return StoredFile(path=location, size_bytes=size_bytes, modified_ms=modified_ms)
+        return None
 
     def clock_ms(self, location: str) -> int:
         """Return the store's time by its answer to a listing, in milliseconds since the Unix epoch."""

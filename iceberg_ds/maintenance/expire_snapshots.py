@@ -40,6 +40,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.inspect.checklist import CheckFailedError, NotTriedError
 from iceberg_ds.inspect.contents import counted, file_key, read_lists
 from iceberg_ds.inspect.neighbours import (
+    has_any_in,
     refuse_shared_files,
     refuse_table_around,
     stored_beside,
@@ -49,10 +50,10 @@ from iceberg_ds.inspect.neighbours import (
 )
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.listing import is_metadata_file
+from iceberg_ds.maintenance.arguments import older_than_ms
 from iceberg_ds.maintenance.expired_files import ExpiredFiles, Kind
 from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
-from iceberg_ds.maintenance.times import older_than_ms
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import last_sequence_number
@@ -553,6 +554,6 @@ def _leave_to_others(table: Table, stored: Sequence[str], files: ExpiredFiles) -
         return
     refuse_table_around(table)
     keys = [file_key(path) for path in files.paths()]
-    others = what_others_have(table, [path for path in stored if is_metadata_file(path)], keys)
+    others = what_others_have(table, [path for path in stored if is_metadata_file(path)], has_any_in(keys))
     around = tables_around(table, files.paths())
     files.leave(lambda path: others.may_have(key := file_key(path)) or key.startswith(around))

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.inspect.contents import Problem, file_key, forget_links, in_parallel, read_lists, within_store
 from iceberg_ds.inspect.neighbours import has_one_meaning
-from iceberg_ds.snapshots.manifests import all_entries
+from iceberg_ds.snapshots.manifests import live_paths
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Kind(Enum):
     STATISTICS = "statistics files"
 
 
-_KINDS = {
+KIND_OF_CONTENT = {
     DataFileContent.DATA: Kind.DATA,
     DataFileContent.POSITION_DELETES: Kind.POSITION_DELETES,
     DataFileContent.EQUALITY_DELETES: Kind.EQUALITY_DELETES,
@@ -138,7 +138,7 @@ class ExpiredFiles:
         manifests = self._manifests()
         for place in manifests:
             self._files.pop(place, None)
-        if not any(kind in _KINDS.values() for _, kind in self._files.values()):
+        if not any(kind in KIND_OF_CONTENT.values() for _, kind in self._files.values()):
             return
         unread = [used for place, used in manifests.items() if place not in self._read]
         for found in self._entries(unread, lambda path: _place(path) in self._files):
@@ -156,11 +156,8 @@ class ExpiredFiles:
 
         def read(used: ManifestFile) -> Sequence[tuple[Kind, str]] | Problem:
             try:
-                return [
-                    (_KINDS[DataFileContent(entry.data_file.content or 0)], entry.data_file.file_path)
-                    for entry in all_entries(self._io, used)
-                    if entry.status is not ManifestEntryStatus.DELETED and concerns(entry.data_file.file_path)
-                ]
+                live = live_paths(self._io, used.manifest_path)
+                return [(KIND_OF_CONTENT[content], path) for content, path in live if concerns(path)]
             except Exception as error:  # any error of a storage library or the Avro reader
                 return Problem.of(f"manifest {used.manifest_path}", error)
 

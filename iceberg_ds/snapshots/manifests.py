@@ -243,14 +243,25 @@ KNOWN_LISTS = ManifestLists()
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return the entries of `manifest` whose files are in the table, with inherited sequence numbers filled in."""
-    entries = _entries(io, manifest, DEFAULT_READ_VERSION)
+    entries = _entries(io, manifest.manifest_path, DEFAULT_READ_VERSION)
     live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
     return [_inherit_from_manifest(entry, manifest) for entry in live]
 
 
 def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return all entries of `manifest`, removed files too, with inherited numbers filled in, as version 3 has them."""
-    return [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest, _WITH_DELETION_VECTORS)]
+    entries = _entries(io, manifest.manifest_path, _WITH_DELETION_VECTORS)
+    return [_inherit_from_manifest(entry, manifest) for entry in entries]
+
+
+def live_paths(io: FileIO, manifest_path: str) -> list[tuple[DataFileContent, str]]:
+    """Return what each live file of a manifest is, and its path."""
+    entries = _entries(io, manifest_path, DEFAULT_READ_VERSION)
+    return [
+        (DataFileContent(entry.data_file.content or 0), entry.data_file.file_path)
+        for entry in entries
+        if entry.status is not ManifestEntryStatus.DELETED
+    ]
 
 
 def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:
@@ -265,9 +276,9 @@ def referenced_data_file(data_file: DataFile) -> str | None:
     return path
 
 
-def _entries(io: FileIO, manifest: ManifestFile, version: TableVersion) -> list[ManifestEntry]:
+def _entries(io: FileIO, manifest_path: str, version: TableVersion) -> list[ManifestEntry]:
     with _ManifestAvroFile(
-        io.new_input(manifest.manifest_path),
+        io.new_input(manifest_path),
         MANIFEST_ENTRY_SCHEMAS[version],
         read_types={-1: ManifestEntry, 2: DataFile},
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},

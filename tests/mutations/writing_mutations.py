@@ -911,15 +911,15 @@ WRITING = (
     Mutation(
         name="orphans are deleted without a second look",
         file="inspect/orphans.py",
-        before="still = [orphan for orphan in orphans.files if file_key(orphan.path) not in referenced]",
+        before="still = [orphan for orphan in orphans.files if rules.key(orphan.path) not in referenced]",
         after="still = list(orphans.files)",
         tests=("unit/inspect/test_orphans.py::test_file_that_becomes_referenced_between_look_and_deletion_stays",),
     ),
     Mutation(
         name="rows at the wrong place are deleted",
         file="inspect/orphans.py",
-        before="or unlisted.get(basename(key))",
-        after="or None",
+        before="other or unlisted.get(basename(key))",
+        after="other",
         tests=("unit/inspect/test_orphans.py::test_files_that_were_moved_stop_the_deletion",),
     ),
     Mutation(
@@ -932,8 +932,8 @@ WRITING = (
     Mutation(
         name="a Delta table in the folder loses its rows",
         file="inspect/neighbours.py",
-        before="if key.startswith(own) and not _FOLDERS_OF_FORMATS.isdisjoint",
-        after="if not own and not _FOLDERS_OF_FORMATS.isdisjoint",
+        before="if key.startswith(own) and is_of_other_format",
+        after="if not own and is_of_other_format",
         tests=("unit/inspect/test_orphans.py::test_table_of_another_format_in_the_folder_stops_the_deletion",),
     ),
     Mutation(
@@ -969,8 +969,8 @@ WRITING = (
     Mutation(
         name="a checkpoint in the table's folder is deleted",
         file="inspect/orphans.py",
-        before=" | _checkpoints(stored)\n",
-        after="\n",
+        before=" | _checkpoints(every))\n",
+        after=")\n",
         tests=("unit/inspect/test_orphans.py::test_checkpoint_in_the_folder_is_left_alone",),
     ),
     Mutation(
@@ -993,8 +993,9 @@ WRITING = (
     Mutation(
         name="only old metadata files are asked whose they are",
         file="inspect/orphans.py",
-        before="what_others_have(table, orphans.metadata_files, referenced)",
-        after="what_others_have(table, [one.path for one in mine if is_metadata_file(one.path)], referenced)",
+        before="what_others_have(table, orphans.metadata_files, has_any_in(referenced))",
+        after="what_others_have(table, [one.path for one in mine if is_metadata_file(one.path)], "
+        "has_any_in(referenced))",
         tests=(_NEIGHBOURS + "test_renamed_table_takes_nothing_of_one_made_at_its_place",),
     ),
     Mutation(
@@ -1035,8 +1036,9 @@ WRITING = (
     Mutation(
         name="a table below loses the rows in folders that it does not name any more",
         file="inspect/neighbours.py",
-        before="kept = itertools.chain(_files_of(table, undecided, files), _files_below(table, others))",
-        after="kept = itertools.chain(_files_of(table, undecided, files))",
+        before="kept = itertools.chain(_files_of(table, undecided, files, referred), "
+        "_files_below(table, others, referred))",
+        after="kept = itertools.chain(_files_of(table, undecided, files, referred))",
         tests=(_NEIGHBOURS + "test_table_below_keeps_rows_in_a_folder_that_it_does_not_name_any_more",),
     ),
     Mutation(
@@ -1059,8 +1061,8 @@ WRITING = (
     Mutation(
         name="a single commit of another catalog is taken for that of a killed writer",
         file="inspect/neighbours.py",
-        before="itertools.chain(_files_of(table, undecided, files),",
-        after="itertools.chain(_files_of(table, undecided[:0], files),",
+        before="itertools.chain(_files_of(table, undecided, files, referred),",
+        after="itertools.chain(_files_of(table, undecided[:0], files, referred),",
         tests=(_NEIGHBOURS + "test_single_commit_of_another_catalog_keeps_all_that_it_refers_to",),
     ),
     Mutation(

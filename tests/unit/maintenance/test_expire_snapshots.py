@@ -123,9 +123,7 @@ def test_manifests_that_every_snapshot_lists_are_not_read(sink: Sink, monkeypatc
     for number in range(3):
         sink.append(number)
     read: list[str] = []
-    monkeypatch.setattr(
-        "iceberg_ds.maintenance.expired_files.all_entries", lambda _, used: read.append(used.manifest_path)
-    )
+    monkeypatch.setattr("iceberg_ds.maintenance.expired_files.live_paths", lambda _, path: read.append(path))
 
     expired(sink)
 

@@ -1,4 +1,4 @@
-"""Pure: times as procedures take them: a time, milliseconds, or an age."""
+"""Pure: arguments as procedures take them: a time, milliseconds or an age; how many requests at once."""
 
 from __future__ import annotations
 
@@ -36,3 +36,19 @@ def older_than_ms(action: str, older_than: datetime | int | str, now_ms: int) ->
             f"Cannot {action}: older_than is '{older_than}', expected an age with s, m, h or d such as 36h or 7d, or "
             "now."
         ) from None
+
+
+def checked_at_once(action: str, max_concurrent_deletes: int | None) -> int | None:
+    """Return how many requests may delete files at once; None for one.
+
+    Args:
+        action: What is to be done, for errors.
+        max_concurrent_deletes: The number that was given, or None.
+
+    Raises:
+        OptionError: It is no whole number from 1.
+    """
+    number = max_concurrent_deletes
+    if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
+        raise OptionError(f"Cannot {action}: max_concurrent_deletes is {number!r}, expected a whole number from 1.")
+    return number

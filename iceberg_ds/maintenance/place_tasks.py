@@ -1,0 +1,225 @@
+"""What tasks tell of files, as rows: the files that manifests list, those that are stored, those of an inventory.
+
+A row names a file by its place, which is its path without scheme and authority, and by its store, which is these two:
+rows about one file meet at its place, whatever its spelling. Knows neither Spark nor the catalog, and deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from itertools import islice
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import read_manifest_list
+
+from iceberg_ds.inspect.contents import in_parallel, why_unreadable
+from iceberg_ds.inspect.orphan_rules import (
+    EVERY_FILE,
+    FOLDERS_OF_FORMATS,
+    OrphanRules,
+    is_hidden,
+    split_key,
+    tells_of_others,
+)
+from iceberg_ds.io.files import file_io, is_local, local_path
+from iceberg_ds.io.listing import ListingPart, file_at, files_of_part, is_metadata_file, stored_files
+from iceberg_ds.io.stores import StoredFile
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.manifests import live_paths
+from iceberg_ds.spark.arrow_job import work_of
+
+_BATCH_ROWS = 20_000
+# How many files a task has asked for at once; entries of a manifest take some kilobytes each while it is read.
+_AT_ONCE, _WAITING = 4, 16
+
+
+class Role(IntEnum):
+    """What a row says of its file."""
+
+    KNOWN = 0  # something refers to it
+    FOUND = 1  # it may go, unless something refers to it
+    TELLS = 2  # it may show that others have files in its folder
+    MANIFEST = 3  # it is a manifest, and what it lists is to be read
+    PROBLEM = 4  # what it lists is not known; the path is the reason
+    MISSING = 5  # the same, and it does not exist
+
+
+COLUMNS = "role INT, place STRING, store STRING, path STRING, kind INT, size_bytes BIGINT, modified_ms BIGINT"
+_SCHEMA = pa.schema(
+    [
+        ("role", pa.int32()),
+        ("place", pa.string()),
+        ("store", pa.string()),
+        ("path", pa.string()),
+        ("kind", pa.int32()),
+        ("size_bytes", pa.int64()),
+        ("modified_ms", pa.int64()),
+    ]
+)
+Row: TypeAlias = tuple[Role, str, str, str, int, int, int]
+_Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacePlan:
+    """What all tasks are told.
+
+    Attributes:
+        io_properties: What opens the table's storage.
+        location: Location of the table.
+        rules: How keys are made.
+        own: Keys of the table's folders.
+        role: What the listed files of manifests are; `KNOWN` ones are told by place and store alone.
+        may_miss: Whether a manifest or manifest list may be missing, as those of snapshots that are gone may.
+    """
+
+    io_properties: Mapping[str, str] = field(repr=False)
+    location: str
+    rules: OrphanRules = EVERY_FILE
+    own: frozenset[str] = frozenset()
+    role: Role = Role.KNOWN
+    may_miss: bool = False
+
+    def row(self, role: Role, path: str, *, kind: int = 0, size_bytes: int = 0, modified_ms: int = 0) -> Row:
+        """Return a row about the file with a path."""
+        store, place = split_key(self.rules.key(path))
+        return role, place, store, path if role is not Role.KNOWN else "", kind, size_bytes, modified_ms
+
+    def problem(self, file: str, error: Exception) -> Row:
+        """Return the row that says that a file could not be read."""
+        is_missing = self.may_miss and isinstance(error, FileNotFoundError)
+        text = mask_text(f"{file} {why_unreadable(error)}", self.io_properties)
+        return Role.MISSING if is_missing else Role.PROBLEM, "", "", text, 0, 0, 0
+
+    @property
+    def io(self) -> FileIO:
+        """Opens the table's files."""
+        return file_io(self.io_properties, self.location)
+
+
+def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
+    """Yield a row for each manifest that manifest lists name; the work is (snapshot id, path of its list)."""
+
+    def read(work: object) -> list[Row]:
+        assert isinstance(work, tuple)  # noqa: S101  # as the driver sends it
+        snapshot_id, path = work
+        try:
+            manifests = read_manifest_list(plan.io.new_input(path))
+            return [plan.row(Role.MANIFEST, used.manifest_path) for used in manifests]
+        except Exception as error:  # any error of a storage library or the Avro reader
+            return [plan.problem(f"manifest list {path} of snapshot {snapshot_id}", error)]
+
+    def rows() -> Iterator[Row]:
+        seen: set[str] = set()
+        for found in in_parallel(read, work_of(batches), at_once=_AT_ONCE, waiting=_WAITING):
+            for row in found:
+                if row[3] not in seen:  # most lists name the manifests of the list before
+                    seen.add(row[3])
+                    yield row
+
+    yield from _batches(rows())
+
+
+def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
+    """Yield a row for each live file of the manifests whose paths are given."""
+
+    def read(path: str) -> list[Row]:
+        try:
+            return [plan.row(plan.role, file, kind=content.value) for content, file in live_paths(plan.io, path)]
+        except Exception as error:  # as above
+            return [plan.problem(f"manifest {path}", error)]
+
+    found = in_parallel(read, _paths(batches), at_once=_AT_ONCE, waiting=_WAITING)
+    yield from _batches(row for rows in found for row in rows)
+
+
+def list_files(plan: PlacePlan, batches: _Batches) -> _Batches:
+    """Yield rows about the stored files of parts of a listing, which are the work."""
+
+    def rows() -> Iterator[Row]:
+        for part in work_of(batches):
+            assert isinstance(part, ListingPart)  # noqa: S101  # as the driver sends it
+            if is_local(part.location) and not local_path(part.location).is_dir():
+                # Not every executor sees the folders of the driver; what it would not list may tell of others.
+                yield plan.problem(f"folder {part.location}", FileNotFoundError())
+                continue
+            for found in files_of_part(plan.io_properties, part):
+                yield from _stored(plan, found)
+
+    yield from _batches(rows())
+
+
+def take_inventory(plan: PlacePlan, batches: _Batches) -> _Batches:
+    """Yield rows about the files of an inventory that are in the table's folders."""
+    own = tuple(plan.own)
+    yield from _batches(
+        row
+        for batch in batches
+        for path, modified_ms in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        if plan.rules.key(path).startswith(own)
+        for row in _stored(plan, StoredFile(path=path, size_bytes=0, modified_ms=modified_ms))
+    )
+
+
+def _stored(plan: PlacePlan, found: StoredFile) -> Iterator[Row]:
+    key = plan.rules.key(found.path)
+    if tells_of_others(key):
+        yield plan.row(Role.TELLS, found.path)
+    if not is_hidden(key, plan.own):
+        yield plan.row(Role.FOUND, found.path, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
+
+
+def look_up(plan: PlacePlan, batches: _Batches) -> _Batches:
+    """Yield a row for each of the files with the given paths that is there, with its size and age as they are now."""
+    found = in_parallel(partial(file_at, plan.io_properties), _paths(batches))
+    yield from _batches(
+        row for file in found if file is not None for row in _stored(plan, file) if row[0] is Role.FOUND
+    )
+
+
+def folders_around(plan: PlacePlan, batches: _Batches) -> _Batches:
+    """Yield a row for each folder around the files with the given paths, from their own to below the table's."""
+
+    def rows() -> Iterator[Row]:
+        seen: set[str] = set()
+        for path in _paths(batches):
+            folder = path.rpartition("/")[0]
+            while folder not in seen and (key := plan.rules.folder(folder)) not in plan.own:
+                if not key.startswith(tuple(plan.own)):
+                    break
+                seen.add(folder)
+                yield plan.row(Role.TELLS, folder)
+                folder = folder.rpartition("/")[0]
+
+    yield from _batches(rows())
+
+
+def look_around(plan: PlacePlan, batches: _Batches) -> _Batches:
+    """Yield a row for each file in the folders with the given paths that tells of others, as a whole listing does."""
+
+    def told(folder: str) -> list[StoredFile]:
+        properties = plan.io_properties
+        metadata = (file for file in stored_files(properties, f"{folder}/metadata") if is_metadata_file(file.path))
+        of_formats = (next(stored_files(properties, f"{folder}/{name}"), None) for name in FOLDERS_OF_FORMATS)
+        return [*metadata, *filter(None, (*of_formats, file_at(properties, f"{folder}/metadata")))]
+
+    found = in_parallel(told, _paths(batches))
+    yield from _batches(plan.row(Role.TELLS, file.path) for files in found for file in files)
+
+
+def _paths(batches: _Batches) -> Iterator[str]:
+    return (path for batch in batches for path in batch.column("path").to_pylist())
+
+
+def _batches(rows: Iterable[Row]) -> _Batches:
+    remaining = iter(rows)
+    while taken := list(islice(remaining, _BATCH_ROWS)):
+        columns = (
+            pa.array(values, type=field.type) for values, field in zip(zip(*taken, strict=True), _SCHEMA, strict=True)
+        )
+        yield pa.RecordBatch.from_arrays(list(columns), schema=_SCHEMA)

@@ -1,0 +1,271 @@
+"""What a table refers to, and what is stored, as DataFrames of Spark: the driver holds neither paths nor manifests.
+
+Rows about one file, from whichever task, are grouped by its place within the store. A group that shows a file that may
+go, and nothing that refers to it, is what a caller looks for. What tasks could not read comes in a group of its own: a
+caller has to refuse then.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from pyiceberg.table.metadata import TableMetadata
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+
+from iceberg_ds.errors import DataFileError, IcebergSinkError
+from iceberg_ds.inspect.neighbours import State, unreadable_state
+from iceberg_ds.io.files import is_local, local_path
+from iceberg_ds.io.listing import listing_parts
+from iceberg_ds.maintenance.place_tasks import (
+    COLUMNS,
+    PlacePlan,
+    Role,
+    Row,
+    folders_around,
+    list_files,
+    look_around,
+    look_up,
+    read_lists,
+    read_manifests,
+    take_inventory,
+)
+from iceberg_ds.secrets import mask_text
+from iceberg_ds.spark.arrow_job import in_tasks, work_frame
+from iceberg_ds.spark.task_job import active_session, parallelism
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from iceberg_ds.spark.arrow_job import Task
+
+logger = logging.getLogger(__name__)
+
+# An active session is used from this number of data files on: a job takes longer than a small table here.
+LARGE_TABLE_FILES = 100_000
+# Tasks for each core, so that none waits long for the last one.
+_TASKS_PER_CORE = 4
+_PORTION = 10_000
+
+_Found = TypeVar("_Found")
+
+
+def session_for(spark: SparkSession | None, load: Callable[[], Table]) -> SparkSession | None:
+    """Return the session that is given, or the active one if the table is large; None to work in this process."""
+    if spark is not None or (active := active_session()) is None:
+        return spark
+    snapshot = load().metadata.current_snapshot()
+    summary = snapshot.summary if snapshot is not None else None
+    files = summary.additional_properties.get("total-data-files", "0") if summary is not None else "0"
+    return active if files.isdigit() and int(files) >= LARGE_TABLE_FILES else None
+
+
+@dataclass(slots=True, kw_only=True)
+class PlacesOnSpark:
+    """The rows about the files of one table, as `place_tasks` makes them.
+
+    Attributes:
+        spark: Runs the tasks.
+        plan: What the tasks are told.
+        action: What is being done, for errors.
+    """
+
+    spark: SparkSession
+    plan: PlacePlan
+    action: str
+    _kept: list[DataFrame] = field(default_factory=list)
+
+    def rows(self, role: Role, paths: Iterable[str], kind: int = 0) -> DataFrame:
+        """Return a row for each of these paths."""
+        return self._made([self.plan.row(role, path, kind=kind) for path in paths])
+
+    def listing(self, folders: Sequence[str]) -> DataFrame:
+        """Return rows about the files that are stored below these folders; missing local ones have none."""
+        tasks = self._tasks
+        there = [folder for folder in folders if not is_local(folder) or local_path(folder).is_dir()]
+        parts = [part for folder in there for part in listing_parts(self.plan.io_properties, folder, tasks)]
+        return self._task(work_frame(self.spark, parts, tasks), list_files)
+
+    def inventory(self, files: DataFrame) -> DataFrame:
+        """Return rows about the files of an inventory, with the columns `path` and `modified_ms`."""
+        return self._task(files, take_inventory)
+
+    def looked_up(self, found: DataFrame) -> DataFrame:
+        """Return rows about files, which are in column `path`, as they are stored now, without those that are gone."""
+        return self._task(self._spread(found.select("path")), look_up)
+
+    def around(self, found: DataFrame) -> DataFrame:
+        """Return rows about the files that tell of others in the folders around files, which are in column `path`."""
+        folders = self._task(found.select("path"), folders_around).select("path").distinct()
+        return self._task(self._spread(folders), look_around)
+
+    def lists(self, snapshots: Iterable[tuple[int, str]], *, may_miss: bool = False) -> DataFrame:
+        """Return a row for each manifest that snapshots list, each once.
+
+        Args:
+            snapshots: Id and manifest list of each.
+            may_miss: Whether a list may be missing.
+        """
+        plan = replace(self.plan, may_miss=may_miss)
+        return self._task(work_frame(self.spark, list(snapshots), self._tasks), read_lists, plan).dropDuplicates(
+            ["path"]
+        )
+
+    def listed(self, lists: DataFrame, role: Role = Role.KNOWN, *, may_miss: bool = False) -> DataFrame:
+        """Return rows about the manifests of `lists`, about the live files in them, and about what is not known.
+
+        Args:
+            lists: Rows about manifests.
+            role: What to say of the files.
+            may_miss: Whether a manifest may be missing.
+        """
+        is_manifest = F.col("role") == int(Role.MANIFEST)
+        manifests = lists.where(is_manifest)
+        plan = replace(self.plan, role=role, may_miss=may_miss)
+        entries = self._task(self._spread(manifests.select("path")), read_manifests, plan)
+        told = lists.withColumn("role", F.when(is_manifest, F.lit(int(Role.KNOWN))).otherwise(F.col("role")))
+        return entries.unionByName(told) if role is Role.KNOWN else entries.unionByName(lists.where(~is_manifest))
+
+    def of_states(self, states: Sequence[State]) -> DataFrame:
+        """Return rows about the files that states of other tables, or of this one in other catalogs, refer to.
+
+        Raises:
+            CheckFailedError: What they refer to is not known.
+        """
+        named = {path: None for state in states for path in state.own_files}
+        lists = {(number, path) for state in states for number, path in state.snapshots if path is not None}
+        if any(path is None for state in states for _, path in state.snapshots):
+            raise unreadable_state(states[0], "snapshots of it, or of another state, have no manifest list")
+        # A missing manifest or manifest list has expired together with its files; nothing else tells what they were.
+        manifests = self.keep(self.lists(sorted(lists), may_miss=True))
+        rows = self.keep(self.rows(Role.KNOWN, named).unionByName(self.listed(manifests, may_miss=True)))
+        if (reason := why_unknown(self, grouped(rows))) is not None:
+            raise unreadable_state(states[0], reason)
+        return rows.where(_is(Role.KNOWN))
+
+    def collect(self, frame: DataFrame) -> list[tuple[object, ...]]:
+        """Return the rows of a small DataFrame.
+
+        Raises:
+            DataFileError: The job failed.
+        """
+        return [tuple(row) for row in self._run(frame.collect)]
+
+    def stream(self, frame: DataFrame) -> Iterator[list[tuple[object, ...]]]:
+        """Yield the rows of a DataFrame in portions.
+
+        Raises:
+            DataFileError: The job failed.
+        """
+        rows = self._run(frame.toLocalIterator)
+        while portion := self._run(lambda: [tuple(row) for row in islice(rows, _PORTION)]):
+            yield portion
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Return a DataFrame whose rows stay where they were computed, until `release`."""
+        self._kept.append(frame.persist())
+        return self._kept[-1]
+
+    def release(self) -> None:
+        """Let go of all rows that were kept."""
+        while self._kept:
+            self._kept.pop().unpersist()
+
+    def _run(self, action: Callable[[], _Found]) -> _Found:
+        try:
+            return action()
+        except IcebergSinkError:
+            raise
+        except Exception as error:  # Spark's own
+            text = mask_text(str(error), self.plan.io_properties)
+            raise DataFileError(
+                f"Cannot {self.action}: Spark's job failed: {text}"
+            ) from None  # it may show credentials
+
+    def _task(self, frame: DataFrame, task: Task[PlacePlan], plan: PlacePlan | None = None) -> DataFrame:
+        return in_tasks(frame, task, plan or self.plan, COLUMNS, self.action)
+
+    def _made(self, rows: Sequence[Row]) -> DataFrame:
+        return self.spark.createDataFrame([(int(role), *rest) for role, *rest in rows], COLUMNS)
+
+    def _spread(self, paths: DataFrame) -> DataFrame:
+        """Return the paths in as many partitions as tasks may run, because each of them is a request."""
+        return paths.repartition(self._tasks, "path")
+
+    @property
+    def _tasks(self) -> int:
+        return _TASKS_PER_CORE * parallelism(self.spark)
+
+
+def snapshots_of(metadata: TableMetadata) -> dict[int, str]:
+    """Return the manifest list of each snapshot of a table, by snapshot id."""
+    return {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}
+
+
+def grouped(rows: DataFrame) -> DataFrame:
+    """Return a row for each place: the stores in which it is known and found, and what is not known.
+
+    The columns are `place`, `known` (stores), `found` (structs of store, modified_ms, size_bytes, path and kind),
+    `problem` and `missing` (texts, or null).
+    """
+    found = F.struct("store", "modified_ms", "size_bytes", "path", "kind")
+    return rows.groupBy("place").agg(
+        F.collect_set(F.when(_is(Role.KNOWN), F.col("store"))).alias("known"),
+        F.collect_set(F.when(_is(Role.FOUND), found)).alias("found"),
+        F.max(F.when(_is(Role.PROBLEM), F.col("path"))).alias("problem"),
+        F.max(F.when(_is(Role.MISSING), F.col("path"))).alias("missing"),
+    )
+
+
+def merged(*groups: DataFrame) -> DataFrame:
+    """Return the groups of several DataFrames of groups as one."""
+    first, *others = groups
+    for other in others:
+        first = first.unionByName(other)
+    return first.groupBy("place").agg(
+        F.array_distinct(F.flatten(F.collect_list("known"))).alias("known"),
+        F.array_distinct(F.flatten(F.collect_list("found"))).alias("found"),
+        F.max("problem").alias("problem"),
+        F.max("missing").alias("missing"),
+    )
+
+
+def undecided(groups: DataFrame) -> DataFrame:
+    """Return the groups without those whose files are all found and known: these are as they should be."""
+    stores = F.transform("found", lambda one: one["store"])
+    differs = (F.size(F.array_except("known", stores)) > 0) | (F.size(F.array_except(stores, F.col("known"))) > 0)
+    return groups.where(differs | F.col("problem").isNotNull() | F.col("missing").isNotNull())
+
+
+def unknown_files(groups: DataFrame) -> DataFrame:
+    """Return the found files that nothing refers to by their own store, each once as it was found last.
+
+    The columns are `place`, `store`, `modified_ms`, `size_bytes`, `path`, `kind` and `known`, the stores in which
+    something refers to their place.
+    """
+    one = groups.select("place", "known", F.explode("found").alias("one")).select("place", "known", "one.*")
+    newest = F.max(F.struct("modified_ms", "size_bytes", "path", "kind", "known")).alias("newest")
+    unknown = one.where(~F.array_contains("known", F.col("store")))
+    return unknown.groupBy("place", "store").agg(newest).select("place", "store", "newest.*")
+
+
+def missing_files(groups: DataFrame) -> DataFrame:
+    """Return place and store of the files that something refers to and that were not found by their own store."""
+    stores = F.transform("found", lambda one: one["store"])
+    return groups.select("place", F.explode(F.array_except("known", stores)).alias("store"))
+
+
+def why_unknown(places: PlacesOnSpark, groups: DataFrame) -> str | None:
+    """Return why it is not known what refers to files, or None; what may be missing, and is, is logged."""
+    ((problem, missing),) = places.collect(groups.agg(F.max("problem"), F.max("missing")))
+    if missing is not None:
+        logger.warning("Files that it names are not known, and stay: %s", missing)
+    return None if problem is None else str(problem)
+
+
+def _is(role: Role) -> Column:
+    return F.col("role") == int(role)
