@@ -60,6 +60,11 @@ _master = click.option(
     "--master", default="local[*]", show_default=True, help="Spark's master, such as spark://host:7077."
 )
 _remote = click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
+_own_master = click.option("--master", help="Spark's master, such as spark://host:7077, whose executors do the work.")
+_own_remote = click.option("--remote", help="Address of a Spark Connect server, such as sc://host:15002, instead.")
+_at_once = click.option(
+    "--max-concurrent-deletes", type=click.IntRange(min=1), help="Requests that delete files at once; 1 if not given."
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -272,10 +277,16 @@ def rewrite_position_delete_files(  # noqa: PLR0913, PLR0917  # one for each opt
 @click.option("--snapshot-id", "snapshot_ids", type=int, multiple=True, help="A snapshot that goes; repeatable.")
 @click.option("--clean-expired-metadata", is_flag=True, help="Remove unused schemas and partition specs, too.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and say what would go.")
+@_at_once
+@click.option("--stream-results", is_flag=True, help="Take the paths that Spark finds in portions: for huge tables.")
+@_own_master
+@_own_remote
 @_json
 def expire_snapshots(
     table: str,
     pairs: Sequence[str],
+    master: str | None,
+    remote: str | None,
     as_json: bool,  # noqa: FBT001  # click's
     **wishes: Any,  # noqa: ANN401  # the arguments of the function of that name
 ) -> None:
@@ -285,8 +296,9 @@ def expire_snapshots(
     """
     from iceberg_ds.maintenance.expire_snapshots import expire_snapshots as expire  # noqa: PLC0415  # as above
 
-    with _errors_shown():
-        result = expire(table, options=_options(pairs, table), **wishes)
+    options = _options(pairs, table)
+    with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds expire-snapshots") as spark:
+        result = expire(table, spark=spark, options=options, **wishes)
     click.echo(result.to_json() if as_json else str(result))
     sys.exit(_FAILED if result.left_files and not result.dry_run else 0)
 
@@ -325,16 +337,45 @@ def fast_forward(
     _fast_forward(table, branch, to, pairs, as_json=as_json)
 
 
+def _pairs(_: click.Context, __: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """Return texts such as `s3a,s3n=s3` as a mapping."""
+    pairs = dict(text.rpartition("=")[::2] for text in texts)
+    if not all(pairs):
+        raise click.BadParameter("expected names, = and the name that stands for them, such as s3a,s3n=s3")
+    return pairs
+
+
 @main.command("remove-orphan-files")
 @click.argument("table")
 @_option
 @click.option("--older-than", metavar="AGE", default=DEFAULT_GRACE, show_default=True, help="Age of files: 36h, 3d.")
 @click.option("--dry-run", is_flag=True, help="Delete nothing, and say what would go.")
 @click.option("--force", is_flag=True, help="Delete files younger than 24 hours, too: only if nothing writes.")
+@click.option("--location", metavar="FOLDER", help="Only files below this folder of the table go.")
+@click.option("--file-list", metavar="TABLE", help="A table of Spark that names the files in place of a listing.")
+@click.option(
+    "--equal-schemes", metavar="A,B=C", multiple=True, callback=_pairs, help="Schemes that are one; repeatable."
+)
+@click.option(
+    "--equal-authorities", metavar="A,B=C", multiple=True, callback=_pairs, help="Authorities that are one; repeatable."
+)
+@click.option(
+    "--prefix-mismatch-mode",
+    type=click.Choice(["error", "ignore", "delete"]),
+    default="error",
+    show_default=True,
+    help="What becomes of a file whose path is one of the table's but for scheme or authority.",
+)
+@_at_once
+@click.option("--stream-results", is_flag=True, help="Name 20,000 files at most: for huge tables.")
+@_own_master
+@_own_remote
 @_json
 def remove_orphan_files(
     table: str,
     pairs: Sequence[str],
+    master: str | None,
+    remote: str | None,
     as_json: bool,  # noqa: FBT001  # click's
     **wishes: Any,  # noqa: ANN401  # the arguments of the function of that name
 ) -> None:
@@ -344,8 +385,9 @@ def remove_orphan_files(
     """
     from iceberg_ds.maintenance.remove_orphan_files import remove_orphan_files as remove  # noqa: PLC0415  # as above
 
-    with _errors_shown():
-        result = remove(table, options=_options(pairs, table), **wishes)
+    options = _options(pairs, table)
+    with _errors_shown(), _session(None if remote else master, remote, "iceberg-ds remove-orphan-files") as spark:
+        result = remove(table, spark, options=options, **wishes)
     click.echo(result.to_json() if as_json else str(result))
     sys.exit(_FAILED if result.left_files_count and not result.dry_run else 0)
 

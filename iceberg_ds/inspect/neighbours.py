@@ -210,7 +210,7 @@ def what_others_have(
     undecided = _undecided_states(table, own, in_log)
     others = [state for state in states.values() if state.table_uuid != str(metadata.table_uuid)]
     folders = {folder for other in others for folder in _own_folders(table, other, has_files_in)}
-    referred = referred or partial(_referred, table.io)
+    referred = referred or partial(referred_by, table.io)
     kept = itertools.chain(_files_of(table, undecided, files, referred), _files_below(table, others, referred))
     return OfOthers(folders=tuple(folders), files=frozenset(kept))
 
@@ -278,7 +278,7 @@ def _files_below(table: Table, others: Sequence[State], referred: Callable[[Stat
             yield from referred(other)
 
 
-def _referred(io: FileIO, state: State) -> list[str]:
+def referred_by(io: FileIO, state: State) -> list[str]:
     """Return the keys of the files that a state refers to, and of its own metadata file.
 
     Raises:

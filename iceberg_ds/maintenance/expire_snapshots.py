@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -40,7 +41,6 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.inspect.checklist import CheckFailedError, NotTriedError
 from iceberg_ds.inspect.contents import counted, file_key, read_lists
 from iceberg_ds.inspect.neighbours import (
-    has_any_in,
     refuse_shared_files,
     refuse_table_around,
     stored_beside,
@@ -48,10 +48,12 @@ from iceberg_ds.inspect.neighbours import (
     what_others_have,
     why_partial,
 )
-from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.cleanup import Proof, delete_in_portions
 from iceberg_ds.io.listing import is_metadata_file
-from iceberg_ds.maintenance.arguments import older_than_ms
-from iceberg_ds.maintenance.expired_files import ExpiredFiles, Kind
+from iceberg_ds.maintenance.arguments import checked_at_once, older_than_ms
+from iceberg_ds.maintenance.expired_files import ExpiredFiles, FilesToGo, Kind
+from iceberg_ds.maintenance.place_tasks import PlacePlan
+from iceberg_ds.maintenance.places_on_spark import PlacesOnSpark, session_for
 from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
 from iceberg_ds.options.parse import options_of_call, parse_options
@@ -59,6 +61,9 @@ from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import last_sequence_number
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import AssertNoOtherRefs, CommitRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +160,9 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
     options: Mapping[str, str] | None = None,
     clean_expired_metadata: bool = False,
     dry_run: bool = False,
+    spark: SparkSession | None = None,
+    max_concurrent_deletes: int | None = None,
+    stream_results: bool = False,
 ) -> ExpireResult:
     """Remove old snapshots of a table and the files that only they refer to, as Spark's procedure of that name does.
 
@@ -172,6 +180,11 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
         clean_expired_metadata: Also remove the schemas and partition specs that no snapshot uses.
         dry_run: Change nothing, and return what would be removed and deleted.
+        spark: The session whose executors read manifests and find the files that go; None for this process, or, if the
+            table has a hundred thousand files or more, for the active session.
+        max_concurrent_deletes: How many requests delete files at once; None for one.
+        stream_results: Take the paths that Spark has found in portions, so that this process never holds all of them;
+            then the active session is used whatever the size of the table.
 
     Returns:
         What was removed, deleted, and kept. Once snapshots are removed, what keeps their files from being deleted is
@@ -187,10 +200,17 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         CatalogError: The catalog could not be reached or refused; nothing was removed.
     """
     parsed = parse_options(options_of_call(table, options))
-    wish = Wish.of(older_than, retain_last, snapshot_ids, clean_expired_metadata=clean_expired_metadata)
+    wish = Wish.of(
+        older_than,
+        retain_last,
+        snapshot_ids,
+        clean_expired_metadata=clean_expired_metadata,
+        max_concurrent_deletes=max_concurrent_deletes,
+        stream_results=stream_results,
+    )
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets():
-        result = Expiry(catalog, parsed.table, wish).run(dry_run=dry_run)
+        result = Expiry(catalog, parsed.table, wish, spark).run(dry_run=dry_run)
     logger.log(logging.WARNING if result.left_files else logging.INFO, "%s", result)
     return result
 
@@ -205,6 +225,8 @@ class Wish:
         retain_last: How many snapshots each branch keeps; None if the table says it.
         snapshot_ids: Ids of snapshots that go, however young.
         cleans_metadata: Whether unused schemas and partition specs go, too.
+        at_once: How many requests delete files at once; None for one.
+        streams: Whether the paths that Spark finds come to the driver in portions.
     """
 
     now_ms: int
@@ -212,15 +234,19 @@ class Wish:
     retain_last: int | None = None
     snapshot_ids: frozenset[int] = frozenset()
     cleans_metadata: bool = False
+    at_once: int | None = None
+    streams: bool = False
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913  # those of the procedure
         cls,
         older_than: datetime | int | str | None = None,
         retain_last: int | None = None,
         snapshot_ids: Iterable[int] | None = None,
         *,
         clean_expired_metadata: bool = False,
+        max_concurrent_deletes: int | None = None,
+        stream_results: bool = False,
     ) -> Wish:
         """Return the arguments of `expire_snapshots`, checked.
 
@@ -234,6 +260,8 @@ class Wish:
             retain_last=_retained(retain_last),
             snapshot_ids=_ids(snapshot_ids),
             cleans_metadata=clean_expired_metadata,
+            at_once=checked_at_once("expire snapshots", max_concurrent_deletes),
+            streams=stream_results,
         )
 
 
@@ -354,9 +382,13 @@ class Expiry:
         catalog: The catalog of the table.
         identifier: Levels of the table's identifier.
         wish: The arguments of the call.
+        spark: Its executors read manifests and compare files; None for this process, or for the active session if the
+            table is large.
     """
 
-    def __init__(self, catalog: CatalogClient, identifier: tuple[str, ...], wish: Wish) -> None:
+    def __init__(
+        self, catalog: CatalogClient, identifier: tuple[str, ...], wish: Wish, spark: SparkSession | None = None
+    ) -> None:
         self._catalog = catalog
         self._identifier = identifier
         self._name = identifier_text(identifier)
@@ -365,9 +397,23 @@ class Expiry:
         self._sent: list[_Work] = []
         self._table = catalog.load_table(identifier)
         self._started = time.monotonic()
+        session = session_for(spark, lambda: self._table.metadata, is_wanted=wish.streams)
+        if wish.streams and session is None:
+            raise OptionError(
+                f"Cannot expire snapshots of {self._name} with stream_results: it needs Spark, and no session is given "
+                "or active. Give one, or leave stream_results out."
+            )
+        self._places = None if session is None else self._places_on(session)
 
     def run(self, *, dry_run: bool) -> ExpireResult:
         """Remove the snapshots, then their files."""
+        try:
+            return self._run(dry_run=dry_run)
+        finally:
+            if self._places is not None:
+                self._places.release()
+
+    def _run(self, *, dry_run: bool) -> ExpireResult:
         self._check_catalog()
         table, files = self._looked(self._files_to_go, f"{self._refusal}, nothing was removed")
         work = self._planned
@@ -388,11 +434,16 @@ class Expiry:
             return
         raise UnsupportedTableError(f"{self._refusal}, nothing was removed: {reason}.")
 
+    def _places_on(self, session: SparkSession) -> PlacesOnSpark:
+        location, properties = self._table.metadata.location, self._catalog.plan_properties(self._table)
+        plan = PlacePlan(io_properties=properties, location=location)
+        return PlacesOnSpark(spark=session, plan=plan, action="expire snapshots", streams=self._wish.streams)
+
     @property
     def _refusal(self) -> str:
         return f"Cannot expire snapshots of {self._name}"
 
-    def _looked(self, files_of: Callable[[Table], ExpiredFiles], failed: str) -> tuple[Table, ExpiredFiles]:
+    def _looked(self, files_of: Callable[[Table], FilesToGo], failed: str) -> tuple[Table, FilesToGo]:
         """Load the table, and return it and files that may be deleted, without those that others may have.
 
         Metadata files are listed before the load: what is committed in between is in the table then. A commit that is
@@ -422,7 +473,7 @@ class Expiry:
                 raise DataFileError(f"{failed}: {self._catalog.describe(error)}.") from None  # it may show credentials
         raise AssertionError  # the last look has returned or raised
 
-    def _look(self, files_of: Callable[[Table], ExpiredFiles]) -> tuple[Table, ExpiredFiles]:
+    def _look(self, files_of: Callable[[Table], FilesToGo]) -> tuple[Table, FilesToGo]:
         stored = stored_beside(self._table)
         self._table = table = self._catalog.load_table(self._identifier)
         if (reason := why_partial(table)) is not None:
@@ -432,10 +483,10 @@ class Expiry:
         _leave_to_others(table, stored, files)
         return table, files
 
-    def _files_to_go(self, table: Table) -> ExpiredFiles:
+    def _files_to_go(self, table: Table) -> FilesToGo:
         self._planned = work = self._plan(table.metadata)
         after = work.plan.after
-        return ExpiredFiles(table.io, work.gone(after), work.statistics(after), after)
+        return self._files_of(table, work.gone(after), work.statistics(after), after)
 
     def _plan(self, metadata: TableMetadata) -> _Work:
         wish, io = self._wish, self._table.io
@@ -492,11 +543,11 @@ class Expiry:
                 "deleted. Look for the table under its other name."
             )
 
-    def _delete(self, planned: _Work, files: ExpiredFiles, after: Table) -> ExpireResult:
+    def _delete(self, planned: _Work, files: FilesToGo, after: Table) -> ExpireResult:
         """Delete the files of the removed snapshots, and return what was done; errors become part of that."""
         counts = dict.fromkeys(Kind, 0)
 
-        def confirmed(table: Table) -> ExpiredFiles:
+        def confirmed(table: Table) -> FilesToGo:
             nonlocal files
             self._check_same(table.metadata)
             if any(not work.is_gone_from(after.metadata, table.metadata) for work in self._sent):
@@ -504,7 +555,7 @@ class Expiry:
             if {work.plan.expired for work in self._sent} != {planned.plan.expired}:
                 gone = {one.snapshot_id: one for work in self._sent for one in work.gone(after.metadata)}
                 statistics = {path for work in self._sent for path in work.statistics(after.metadata)}
-                files = ExpiredFiles(table.io, [*gone.values()], statistics, after.metadata)
+                files = self._files_of(table, [*gone.values()], statistics, after.metadata)
             files.keep(after.metadata)
             files.keep(table.metadata)
             return files
@@ -517,11 +568,30 @@ class Expiry:
         else:
             left, why = files.left, _OF_OTHERS if files.left else None
             for kind in Kind:
-                failed = delete_files(table.io, files.paths(kind), Proof.EXPIRED)
+                failed = files.count(kind) - self._deleted(table, files, kind)
                 counts[kind] = files.count(kind) - failed
                 left += failed
                 why = "some could not be deleted, see the log" if failed else why
         return replace(self._result(self._sent, after.metadata, counts), left_files=left, why_left=why)
+
+    def _deleted(self, table: Table, files: FilesToGo, kind: Kind) -> int:
+        """Delete the files of a kind, and return how many are gone."""
+        gone = 0
+        try:
+            for _, is_gone in delete_in_portions(table.io, files.paths(kind), Proof.EXPIRED, self._wish.at_once):
+                gone += is_gone
+        except DataFileError as problem:  # of Spark's job, which knows the paths
+            logger.warning("Left behind %s of %s: %s", kind.value, self._name, problem)
+        return gone
+
+    def _files_of(
+        self, table: Table, gone: Sequence[Snapshot], statistics: Iterable[str], after: TableMetadata
+    ) -> FilesToGo:
+        if self._places is None:
+            return ExpiredFiles(table.io, gone, statistics, after)
+        from iceberg_ds.maintenance.expired_on_spark import ExpiredOnSpark  # noqa: PLC0415  # needs Spark
+
+        return ExpiredOnSpark(self._places, gone, statistics, after)
 
     def _result(self, works: Sequence[_Work], after: TableMetadata, counts: Mapping[Kind, int]) -> ExpireResult:
         gone = sorted({one.snapshot_id for work in works for one in work.gone(after)})
@@ -544,7 +614,7 @@ class Expiry:
         )
 
 
-def _leave_to_others(table: Table, stored: Sequence[str], files: ExpiredFiles) -> None:
+def _leave_to_others(table: Table, stored: Sequence[str], files: FilesToGo) -> None:
     """Leave out files that other tables or catalogs may have.
 
     Raises:
@@ -553,7 +623,6 @@ def _leave_to_others(table: Table, stored: Sequence[str], files: ExpiredFiles) -
     if not len(files):
         return
     refuse_table_around(table)
-    keys = [file_key(path) for path in files.paths()]
-    others = what_others_have(table, [path for path in stored if is_metadata_file(path)], has_any_in(keys))
-    around = tables_around(table, files.paths())
-    files.leave(lambda path: others.may_have(key := file_key(path)) or key.startswith(around))
+    metadata_files = [path for path in stored if is_metadata_file(path)]
+    others = what_others_have(table, metadata_files, files.has_files_in, files.referred)
+    files.leave(others, tables_around(table, files.outside(table.metadata)))

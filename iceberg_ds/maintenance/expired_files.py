@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
+from typing import Protocol
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestFile
@@ -18,8 +19,16 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.errors import DataFileError
-from iceberg_ds.inspect.contents import Problem, file_key, forget_links, in_parallel, read_lists, within_store
-from iceberg_ds.inspect.neighbours import has_one_meaning
+from iceberg_ds.inspect.contents import (
+    Problem,
+    file_key,
+    folder_key,
+    forget_links,
+    in_parallel,
+    read_lists,
+    within_store,
+)
+from iceberg_ds.inspect.neighbours import OfOthers, State, has_one_meaning, named_folders, referred_by
 from iceberg_ds.snapshots.manifests import live_paths
 
 logger = logging.getLogger(__name__)
@@ -41,6 +50,40 @@ KIND_OF_CONTENT = {
     DataFileContent.POSITION_DELETES: Kind.POSITION_DELETES,
     DataFileContent.EQUALITY_DELETES: Kind.EQUALITY_DELETES,
 }
+
+
+class FilesToGo(Protocol):
+    """The files that only removed snapshots refer to, wherever their paths are kept.
+
+    Attributes:
+        left: Number of files that were left out because others may have them.
+    """
+
+    left: int
+
+    def keep(self, table: TableMetadata) -> None:
+        """Leave out what the snapshots of a table refer to; raises DataFileError if that is not known."""
+
+    def has_files_in(self, folder: str) -> bool:
+        """Return whether one of the files is below the folder with a key."""
+
+    def referred(self, state: State) -> Iterable[str]:
+        """Return the keys of the files that a state of others refers to; none if `leave` looks for them."""
+
+    def outside(self, metadata: TableMetadata) -> Iterator[str]:
+        """Yield the paths of the files that are in none of the folders that a table names."""
+
+    def leave(self, others: OfOthers, around: tuple[str, ...]) -> None:
+        """Leave out the files that others may have, and those below folders of other tables."""
+
+    def paths(self, kind: Kind) -> Iterator[str]:
+        """Yield the paths of the files of a kind."""
+
+    def count(self, kind: Kind) -> int:
+        """Return how many files of a kind there are."""
+
+    def __len__(self) -> int:
+        """Return how many files there are."""
 
 
 class ExpiredFiles:
@@ -95,15 +138,29 @@ class ExpiredFiles:
         self._keep_lists(table)
         self._keep_entries()
 
-    def leave(self, stays: Callable[[str], bool]) -> None:
-        """Leave out files that others may have: those for whose paths `stays` is true."""
-        for place in [place for place, (path, _) in self._files.items() if stays(path)]:
-            del self._files[place]
-            self.left += 1
+    def has_files_in(self, folder: str) -> bool:
+        """Return whether one of the files is below the folder with a key."""
+        return any(file_key(path).startswith(folder) for path, _ in self._files.values())
 
-    def paths(self, kind: Kind | None = None) -> list[str]:
-        """Return the paths of the files of a kind; for None, of all files."""
-        return [path for path, known in self._files.values() if kind in {None, known}]
+    def referred(self, state: State) -> Iterable[str]:
+        """Return the keys of the files that a state of others refers to."""
+        return referred_by(self._io, state)
+
+    def outside(self, metadata: TableMetadata) -> Iterator[str]:
+        """Yield the paths of the files that are in none of the folders that a table names."""
+        own = tuple(map(folder_key, named_folders(metadata)))
+        yield from (path for path, _ in self._files.values() if not file_key(path).startswith(own))
+
+    def leave(self, others: OfOthers, around: tuple[str, ...]) -> None:
+        """Leave out the files that others may have, and those below folders of other tables."""
+        for place, (path, _) in list(self._files.items()):
+            if others.may_have(key := file_key(path)) or key.startswith(around):
+                del self._files[place]
+                self.left += 1
+
+    def paths(self, kind: Kind) -> Iterator[str]:
+        """Yield the paths of the files of a kind."""
+        yield from (path for path, known in self._files.values() if known is kind)
 
     def count(self, kind: Kind) -> int:
         """Return how many files of a kind there are."""
@@ -127,9 +184,7 @@ class ExpiredFiles:
         self._lists, problems = read_lists(self._io, wanted, self._lists)
         for problem in problems.values():
             raise _unknown(problem)
-        self._drop(wanted.values())
-        self._drop(one.statistics_path for one in (*table.statistics, *table.partition_statistics))
-        self._drop(entry.metadata_file for entry in table.metadata_log)
+        self._drop(named_by(table))
 
     def _manifests(self) -> dict[str, ManifestFile]:
         return {_place(used.manifest_path): used for listed in self._lists.values() for used in listed}
@@ -168,6 +223,13 @@ class ExpiredFiles:
                 logger.warning("Files that only removed snapshots refer to are not known, and stay: %s", found)
             else:
                 raise _unknown(found)
+
+
+def named_by(table: TableMetadata) -> Iterator[str]:
+    """Yield the paths of the files that a table's metadata itself names."""
+    yield from (snapshot.manifest_list for snapshot in table.snapshots)
+    yield from (one.statistics_path for one in (*table.statistics, *table.partition_statistics))
+    yield from (entry.metadata_file for entry in table.metadata_log)
 
 
 def _place(path: str) -> str:

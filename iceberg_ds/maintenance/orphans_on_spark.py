@@ -7,7 +7,7 @@ that Spark repeats deletes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ from iceberg_ds.io.listing import is_metadata_file
 from iceberg_ds.maintenance.place_tasks import PlacePlan, Role
 from iceberg_ds.maintenance.places_on_spark import (
     PlacesOnSpark,
+    begins_with,
     grouped,
     merged,
     missing_files,
@@ -69,12 +70,14 @@ class OrphanSearch:
         grace_ms: Lowest age of an orphan, in milliseconds.
         rules: Which files are looked at.
         at_once: How many requests delete files at once; None for one.
+        streams: Whether paths come to the driver in portions.
         file_list: An inventory with the columns `path` and `modified_ms` in place of a listing, or None.
     """
 
     grace_ms: int
     rules: OrphanRules
     at_once: int | None = None
+    streams: bool = False
     file_list: DataFrame | None = None
 
 
@@ -120,7 +123,7 @@ class OrphansOnSpark:
             rules=search.rules,
             own=frozenset(own_folders(table.metadata, search.rules)),
         )
-        self._places = PlacesOnSpark(spark=spark, plan=plan, action=_ACTION)
+        self._places = PlacesOnSpark(spark=spark, plan=plan, action=_ACTION, streams=search.streams)
         self._now_ms = 0
         self._telling: dict[str, str] = {}  # paths of the files that tell of others, by their keys
         self._lists: list[DataFrame] = []
@@ -263,7 +266,7 @@ class OrphansOnSpark:
         if rules.location is not None:
             found = found.where(key.startswith(rules.folder(rules.location)))
         if foreign := folders_of_others(self._table, self._telling, rules):
-            found = found.where(~_begins_with(foreign)(key))
+            found = found.where(~begins_with(foreign)(key))
         return found.where(F.size("known") == 0) if rules.mismatch == "ignore" else found
 
     @property
@@ -320,7 +323,3 @@ def _noted(states: list[State], state: State) -> Iterable[str]:
 def _orphan(row: tuple[object, ...]) -> Orphan:
     path, size_bytes, modified_ms, *_ = row
     return Orphan(path=str(path), size_bytes=int(str(size_bytes)), modified_ms=int(str(modified_ms)))
-
-
-def _begins_with(prefixes: tuple[str, ...]) -> Callable[[Column], Column]:
-    return F.udf(lambda key: key.startswith(prefixes), "boolean", useArrow=False)

@@ -38,7 +38,6 @@ from iceberg_ds.spark.arrow_job import in_tasks, work_frame
 from iceberg_ds.spark.task_job import active_session, parallelism
 
 if TYPE_CHECKING:
-    from pyiceberg.table import Table
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from iceberg_ds.spark.arrow_job import Task
@@ -54,11 +53,21 @@ _PORTION = 10_000
 _Found = TypeVar("_Found")
 
 
-def session_for(spark: SparkSession | None, load: Callable[[], Table]) -> SparkSession | None:
-    """Return the session that is given, or the active one if the table is large; None to work in this process."""
+def session_for(
+    spark: SparkSession | None, metadata: Callable[[], TableMetadata], *, is_wanted: bool = False
+) -> SparkSession | None:
+    """Return the session to work on: the given one, or the active one if the table is large; None for this process.
+
+    Args:
+        spark: The session that is given, or None.
+        metadata: Returns the table.
+        is_wanted: Whether the active session is to be used whatever the size of the table.
+    """
     if spark is not None or (active := active_session()) is None:
         return spark
-    snapshot = load().metadata.current_snapshot()
+    if is_wanted:
+        return active
+    snapshot = metadata().current_snapshot()
     summary = snapshot.summary if snapshot is not None else None
     files = summary.additional_properties.get("total-data-files", "0") if summary is not None else "0"
     return active if files.isdigit() and int(files) >= LARGE_TABLE_FILES else None
@@ -72,11 +81,13 @@ class PlacesOnSpark:
         spark: Runs the tasks.
         plan: What the tasks are told.
         action: What is being done, for errors.
+        streams: Whether rows come to the driver in portions; else all at once, by one job.
     """
 
     spark: SparkSession
     plan: PlacePlan
     action: str
+    streams: bool = False
     _kept: list[DataFrame] = field(default_factory=list)
 
     def rows(self, role: Role, paths: Iterable[str], kind: int = 0) -> DataFrame:
@@ -123,12 +134,9 @@ class PlacesOnSpark:
             role: What to say of the files.
             may_miss: Whether a manifest may be missing.
         """
-        is_manifest = F.col("role") == int(Role.MANIFEST)
-        manifests = lists.where(is_manifest)
         plan = replace(self.plan, role=role, may_miss=may_miss)
-        entries = self._task(self._spread(manifests.select("path")), read_manifests, plan)
-        told = lists.withColumn("role", F.when(is_manifest, F.lit(int(Role.KNOWN))).otherwise(F.col("role")))
-        return entries.unionByName(told) if role is Role.KNOWN else entries.unionByName(lists.where(~is_manifest))
+        manifests = self._spread(lists.where(_is(Role.MANIFEST)).select("path"))
+        return self._task(manifests, read_manifests, plan).unionByName(themselves(lists, role))
 
     def of_states(self, states: Sequence[State]) -> DataFrame:
         """Return rows about the files that states of other tables, or of this one in other catalogs, refer to.
@@ -161,7 +169,7 @@ class PlacesOnSpark:
         Raises:
             DataFileError: The job failed.
         """
-        rows = self._run(frame.toLocalIterator)
+        rows = self._run(frame.toLocalIterator if self.streams else lambda: iter(frame.collect()))
         while portion := self._run(lambda: [tuple(row) for row in islice(rows, _PORTION)]):
             yield portion
 
@@ -204,6 +212,16 @@ class PlacesOnSpark:
 def snapshots_of(metadata: TableMetadata) -> dict[int, str]:
     """Return the manifest list of each snapshot of a table, by snapshot id."""
     return {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}
+
+
+def themselves(lists: DataFrame, role: Role) -> DataFrame:
+    """Return rows about the manifests of `lists` as files, without what they list, and about what is not known."""
+    return lists.withColumn("role", F.when(_is(Role.MANIFEST), F.lit(int(role))).otherwise(F.col("role")))
+
+
+def begins_with(prefixes: tuple[str, ...]) -> Callable[[Column], Column]:
+    """Return a function of Spark that says whether a key begins with one of these."""
+    return F.udf(lambda key: key.startswith(prefixes), "boolean", useArrow=False)
 
 
 def grouped(rows: DataFrame) -> DataFrame:

@@ -216,7 +216,9 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
             return catalog.load_table(parsed.table)
 
         try:
-            if (session := session_for(spark, load) if files is None else files.sparkSession) is None:
+            if (
+                session := session_for(spark, lambda: load().metadata) if files is None else files.sparkSession
+            ) is None:
                 result = _removed(name, load, wish)
             else:
                 result = _removed_on(session, catalog, parsed.table, wish, files)
@@ -243,7 +245,13 @@ def _removed_on(
 ) -> OrphanFilesResult:
     from iceberg_ds.maintenance.orphans_on_spark import OrphanSearch, OrphansOnSpark  # noqa: PLC0415  # needs Spark
 
-    search = OrphanSearch(grace_ms=wish.grace_ms, rules=wish.rules, at_once=wish.at_once, file_list=file_list)
+    search = OrphanSearch(
+        grace_ms=wish.grace_ms,
+        rules=wish.rules,
+        at_once=wish.at_once,
+        streams=wish.samples is not None,
+        file_list=file_list,
+    )
     orphans = OrphansOnSpark(spark, catalog, table, search)
     try:
         files = orphans.found() if wish.dry_run else orphans.delete()

@@ -121,14 +121,14 @@ EXPIRY = (
     ),
     Mutation(
         name="files of another catalog's state are deleted",
-        file="maintenance/expire_snapshots.py",
+        file="maintenance/expired_files.py",
         before="others.may_have(key := file_key(path)) or key.startswith(around)",
         after="(key := file_key(path)).startswith(around)",
         tests=(_FILES + "test_files_of_a_state_that_another_catalog_may_have_stay",),
     ),
     Mutation(
         name="files of another table that were brought in are deleted",
-        file="maintenance/expire_snapshots.py",
+        file="maintenance/expired_files.py",
         before="others.may_have(key := file_key(path)) or key.startswith(around)",
         after="others.may_have(file_key(path))",
         tests=(_FILES + "test_files_in_the_folder_of_another_table_stay",),
