@@ -6,14 +6,20 @@ the search works; a task's must not.
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from support.hooks.hooked_sink import HookedSink
 from support.hooks.memory_probe import read_probes, secret
 from support.spark.jobs import SCHEMA, BatchJob, StreamJob, numbered, write_source
 from support.spark.tables import Warehouse
+
+import iceberg_ds
+from iceberg_ds.maintenance import places_on_spark
+from iceberg_ds.maintenance.place_tasks import PlacePlan
+from iceberg_ds.spark.arrow_job import Task
 
 
 @pytest.fixture
@@ -89,3 +95,27 @@ def test_batch_that_fails_is_cleaned_up_with_the_catalogs_secrets(
         failing.write.format("hookedsink").mode("append").options(**options).save("db.t")
 
     assert read_probes(reports)["abort"] == {"secret True"}
+
+
+def test_tasks_of_maintenance_never_get_the_catalogs_secrets(
+    spark: SparkSession, house: Warehouse, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever can run code on an executor could read the catalog's credentials."""
+    for first in (0, 10):
+        numbered(spark, first, 10).write.format("icebergsink").mode("overwrite").options(**house.options).save("db.t")
+    told: list[bytes] = []
+    in_tasks = places_on_spark.in_tasks
+
+    def watched(frame: DataFrame, task: Task[PlacePlan], plan: PlacePlan, columns: str, action: str) -> DataFrame:
+        told.append(pickle.dumps(plan))
+        return in_tasks(frame, task, plan, columns, action)
+
+    monkeypatch.setattr(places_on_spark, "in_tasks", watched)
+    wanted = {key: value for key, value in options.items() if key != "probe"}
+
+    iceberg_ds.expire_snapshots("db.t", "now", options=wanted, spark=spark)
+    iceberg_ds.remove_orphan_files("db.t", spark, options=wanted)
+
+    assert len(told) >= 6
+    assert not any(secret().encode() in packed for packed in told)
+    assert house.ids() == list(range(10, 20))

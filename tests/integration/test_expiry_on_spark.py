@@ -62,7 +62,7 @@ def test_the_same_files_go_as_in_one_process(spark: SparkSession, sink: Sink, st
     assert done.deleted_data_files_count == 1
     assert done.deleted_manifest_files_count > 0
     assert sink.ids() == [5, 6]
-    check_clean(sink.table())
+    check_sound(sink.table())
 
 
 def test_table_that_was_appended_to_loses_lists_alone(spark: SparkSession, sink: Sink) -> None:

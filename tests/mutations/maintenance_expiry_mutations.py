@@ -7,6 +7,9 @@ from mutations.mutating import Mutation
 _RULES = "unit/maintenance/test_retention.py::test_case_of_the_rules"
 _FILES = "unit/maintenance/test_expire_snapshots.py::"
 _MARKS = "unit/maintenance/test_expired_marks.py::"
+_ORPHANS = "integration/test_orphans_on_spark.py::"
+_ON_SPARK = "integration/test_expiry_on_spark.py::"
+_REMOVAL = "unit/maintenance/test_remove_orphan_files.py::"
 _OTHERS = _FILES + "test_table_whose_files_others_may_have_is_refused"
 
 EXPIRY = (
@@ -157,6 +160,68 @@ EXPIRY = (
             "properties/test_expiry.py",
             "acceptance/test_jvm_peer_expiry.py::test_the_same_goes_as_with_the_procedure",
         ),
+    ),
+    Mutation(
+        name="a file that the last load refers to is deleted on Spark",
+        file="maintenance/orphans_on_spark.py",
+        before="        if table.metadata_location == before.metadata_location:\n            return groups\n",
+        after="        if table.metadata_location:\n            return groups\n",
+        spark_tests=(_ORPHANS + "test_file_that_is_committed_between_the_looks_stays",),
+    ),
+    Mutation(
+        name="what manifests list is not known on Spark",
+        file="maintenance/places_on_spark.py",
+        before="return self._task(manifests, read_manifests, plan).unionByName(themselves(lists, role))",
+        after="return themselves(lists, role)",
+        spark_tests=(
+            _ORPHANS + "test_the_same_files_go_as_in_one_process",
+            _ON_SPARK + "test_the_same_files_go_as_in_one_process",
+        ),
+    ),
+    Mutation(
+        name="what cannot be read on Spark refuses nothing",
+        file="maintenance/places_on_spark.py",
+        before="    return None if problem is None else str(problem)\n",
+        after="    return None\n",
+        spark_tests=(
+            _ORPHANS + "test_nothing_goes_while_a_manifest_cannot_be_read",
+            _ON_SPARK + "test_manifest_that_cannot_be_read_leaves_all_files",
+        ),
+    ),
+    Mutation(
+        name="an old inventory deletes a file that was written anew",
+        file="maintenance/orphans_on_spark.py",
+        before="        if self._search.file_list is None:\n            return old\n",
+        after="        if self._search is not None:\n            return old\n",
+        spark_tests=(_ORPHANS + "test_rows_of_an_old_inventory_cost_nothing",),
+    ),
+    Mutation(
+        name="an inventory without metadata deletes the files of a table below",
+        file="maintenance/orphans_on_spark.py",
+        before="            self._look_around(groups)\n",
+        after="            pass\n",
+        spark_tests=(_ORPHANS + "test_files_of_a_table_below_stay",),
+    ),
+    Mutation(
+        name="a second name of a store deletes its files on Spark",
+        file="maintenance/orphans_on_spark.py",
+        before='        if self._rules.mismatch == "error":\n',
+        after='        if self._rules.mismatch == "delete":\n',
+        spark_tests=(_ORPHANS + "test_path_that_differs_in_its_prefix_is_told_by_the_mode",),
+    ),
+    Mutation(
+        name="a file that a snapshot has again is deleted on Spark",
+        file="maintenance/expired_on_spark.py",
+        before='        self._set(self._files.join(known.where(F.size("known") > 0), "place", "left_anti"))\n',
+        after='        self._set(self._files.join(known.where(F.size("known") < 0), "place", "left_anti"))\n',
+        spark_tests=(_ON_SPARK + "test_file_that_a_later_snapshot_refers_to_stays",),
+    ),
+    Mutation(
+        name="a location whose name begins with the table's is taken for one of its folders",
+        file="inspect/orphan_rules.py",
+        before="self.folder(self.location).startswith(tuple(folders))",
+        after="self.folder(self.location).startswith(tuple(folder.rstrip('/') for folder in folders))",
+        tests=(_REMOVAL + "test_location_outside_of_the_table_is_refused",),
     ),
     Mutation(
         name="expired parents are cut off",

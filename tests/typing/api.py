@@ -198,12 +198,22 @@ def convert(spark: SparkSession, options: Mapping[str, str]) -> int:
     return sum(map(count_converted, results))
 
 
-def remove_orphans(options: Mapping[str, str], yesterday: datetime) -> int:
+def remove_orphans(options: Mapping[str, str], yesterday: datetime, spark: SparkSession, inventory: DataFrame) -> int:
     """Delete files that nothing refers to."""
     results: list[iceberg_ds.OrphanFilesResult] = [
         iceberg_ds.remove_orphan_files("db.t"),
         iceberg_ds.remove_orphan_files("db.t", options=options, older_than=yesterday, dry_run=True),
         iceberg_ds.remove_orphan_files(table="db.t", options=None, older_than=0, dry_run=False, force=True),
+        iceberg_ds.remove_orphan_files("db.t", spark, location="s3://b/t/data", prefix_mismatch_mode="ignore"),
+        iceberg_ds.remove_orphan_files(
+            "db.t",
+            file_list=inventory,
+            equal_schemes={"s3a,s3n": "s3"},
+            equal_authorities={"a": "b"},
+            max_concurrent_deletes=8,
+            stream_results=True,
+        ),
+        iceberg_ds.remove_orphan_files("db.t", spark=None, file_list="inventory"),
     ]
     return sum(map(count_orphans, results))
 
@@ -213,6 +223,7 @@ def count_orphans(result: iceberg_ds.OrphanFilesResult) -> int:
     files: list[iceberg_ds.Orphan] = [*result.orphan_files]
     text: str = f"{result} {result.table} {result.dry_run} {result.to_json()}"
     counts: int = result.deleted_files_count + result.left_files_count + result.too_young
+    counts += result.orphan_files_count + result.orphan_files_bytes
     return len(files) + len(text) + counts + int(result.seconds)
 
 
@@ -313,12 +324,13 @@ def count_deletes(result: iceberg_ds.RewritePositionDeleteFilesResult) -> int:
     return files + size + len(text) + int(seconds) + (snapshot_id or 0)
 
 
-def expire(options: Mapping[str, str], yesterday: datetime) -> int:
+def expire(options: Mapping[str, str], yesterday: datetime, spark: SparkSession) -> int:
     """Remove old snapshots."""
     results: list[iceberg_ds.ExpireResult] = [
         iceberg_ds.expire_snapshots("db.t"),
         iceberg_ds.expire_snapshots("db.t", "7d", 10, [1, 2]),
         iceberg_ds.expire_snapshots("db.t", yesterday, options=options, clean_expired_metadata=True),
+        iceberg_ds.expire_snapshots("db.t", spark=spark, stream_results=True, max_concurrent_deletes=8),
         iceberg_ds.expire_snapshots(table="db.t", older_than=0, retain_last=None, snapshot_ids=None, dry_run=True),
     ]
     return sum(map(count_expired, results))

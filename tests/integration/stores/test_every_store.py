@@ -30,6 +30,7 @@ from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.inspect.orphans import VerifyResult
 from iceberg_ds.io.files import OBJECT_IO
+from iceberg_ds.io.listing import file_at, files_of_part, listing_parts, stored_files
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -239,6 +240,44 @@ def test_table_is_verified_and_cleaned_up(sink: Sink, options: dict[str, str]) -
     assert [(orphan.path, orphan.deleted) for orphan in result.orphans] == [(left, True)]
     assert iceberg_ds.verify(NAME, options=options, older_than="0s").orphans == ()
     assert sink.ids() == [0, 1, 2]
+
+
+def test_parts_of_a_listing_list_all_of_it(sink: Sink) -> None:
+    """Spark's tasks would miss files of a store, and see other tables' metadata not at all."""
+    for number in range(2):
+        sink.append(number, of_epoch=epoch(number))
+    table = sink.table()
+    properties, location = table.io.properties, table.metadata.location
+    with table.io.new_output(f"{location}/data/p=a b%20/x.parquet").create() as stream:
+        stream.write(b"123")
+    whole = list(stored_files(properties, location))
+
+    for wanted in (1, 3, 50):
+        parts = listing_parts(properties, location, wanted)
+        found = [file for part in parts for file in files_of_part(properties, part)]
+        assert sorted(found, key=lambda file: file.path) == sorted(whole, key=lambda file: file.path)
+    assert {part.location.removeprefix(location) for part in parts} == {"", "/data/", "/data/p=a b%20/", "/metadata/"}
+    assert [file_at(properties, file.path) for file in whole] == whole
+    assert file_at(properties, f"{location}/data") is None
+
+
+def test_orphans_are_removed_by_spark(spark: SparkSession, sink: Sink, options: dict[str, str]) -> None:
+    """A large table in such a store could not be cleaned up, or its tasks would need the catalog."""
+    for number in range(2):
+        sink.append(number, of_epoch=epoch(number))
+    (left,) = (found.file_path for message in sink.write(rows(9), schema=SCHEMA) for found in message.data_files)
+    respelled = {"s3://": "s3a://", "gs://": "gcs://", "abfs://": "abfss://"}
+    spelling = next((left.replace(old, new) for old, new in respelled.items() if left.startswith(old)), left)
+    inventory = spark.sql(f"SELECT '{spelling}' AS file_path, TIMESTAMP '2020-01-01' AS last_modified")
+
+    kept = iceberg_ds.remove_orphan_files(NAME, spark, options=options, file_list=inventory)
+    result = iceberg_ds.remove_orphan_files(
+        NAME, spark, options=options, older_than="now", force=True, max_concurrent_deletes=2
+    )
+
+    assert (kept.orphan_files_count, kept.too_young) == (0, 0)  # the inventory is wrong about its age
+    assert [(orphan.path, orphan.deleted) for orphan in result.orphan_files] == [(left, True)]
+    assert sink.ids() == [0, 1]
 
 
 def test_age_of_objects_is_told_by_the_clock_of_their_store(

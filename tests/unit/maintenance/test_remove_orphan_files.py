@@ -7,15 +7,18 @@ import os
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from support.checks.invariants import check_clean, check_sound
+from support.tables.changes_by_others import plain_catalog
 from support.tables.sink import NAME, Sink, local, rows
 
 import iceberg_ds
 from iceberg_ds.cli import main
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.inspect.orphan_rules import OrphanRules, split_key
 
 
 def options_of(sink: Sink) -> dict[str, str]:
@@ -84,6 +87,104 @@ def test_nothing_is_deleted_where_other_tables_may_have_it(sink: Sink) -> None:
     assert path.exists()
 
 
+def test_only_files_below_a_location_go(sink: Sink) -> None:
+    """A user who names a folder would lose files elsewhere."""
+    inside, outside = leave_behind(sink), leave_behind(sink)
+    folder = inside.parent / "p=1 %20"
+    folder.mkdir()
+    inside = inside.rename(folder / inside.name)
+
+    result = iceberg_ds.remove_orphan_files(NAME, options=options_of(sink), location=f"file:{folder}")
+
+    assert [local(orphan.path) for orphan in result.orphan_files if orphan.deleted] == [inside]
+    assert outside.exists()
+    check_sound(sink.table())
+
+
+@pytest.mark.parametrize("place", ["{table}_old", "{table}/..", "{table}/data/../../other", "s3://bucket/t", "/"])
+def test_location_outside_of_the_table_is_refused(sink: Sink, place: str) -> None:
+    """The files of a table whose name begins with this one's, or of all tables around it, would go."""
+    leave_behind(sink)
+    location = place.format(table=sink.table().metadata.location)
+
+    with pytest.raises(OptionError, match=r"Cannot remove orphan files: location .*(not within|no one folder)"):
+        iceberg_ds.remove_orphan_files(NAME, options=options_of(sink), location=location)
+
+
+def test_files_of_a_table_below_a_location_stay_though_its_metadata_is_elsewhere(sink: Sink) -> None:
+    """A narrow look would see no metadata of the table whose rows it finds, and delete them."""
+    stray = leave_behind(sink)
+    folder = local(sink.table().metadata.location)
+    catalog = plain_catalog(sink)
+    properties = {"write.data.path": f"file://{folder}/data/theirs"}
+    other = catalog.create_table("db.o", sink.table().schema(), location=f"file://{folder}/o", properties=properties)
+    other.append(sink.table().scan().to_arrow())
+    (theirs,) = (folder / "data" / "theirs").rglob("*.parquet")
+    os.utime(theirs, (0, 0))
+
+    result = iceberg_ds.remove_orphan_files(NAME, options=options_of(sink), location=f"file://{folder}/data")
+
+    assert [local(orphan.path) for orphan in result.orphan_files if orphan.deleted] == [stray]
+    assert theirs.exists()
+
+
+def test_streamed_result_names_a_sample(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result of a table with millions of orphans would not fit into memory."""
+    for _ in range(3):
+        leave_behind(sink)
+    monkeypatch.setattr("iceberg_ds.maintenance.remove_orphan_files.MOST_SAMPLES", 2)
+
+    result = iceberg_ds.remove_orphan_files(
+        NAME, options=options_of(sink), stream_results=True, max_concurrent_deletes=2
+    )
+
+    assert (len(result.orphan_files), result.orphan_files_count, result.deleted_files_count) == (2, 3, 3)
+    assert result.orphan_files_bytes > 0
+    check_clean(sink.table())
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "problem"),
+    [
+        ("prefix_mismatch_mode", "drop", "prefix_mismatch_mode is 'drop', expected error, ignore or delete"),
+        ("max_concurrent_deletes", 0, "max_concurrent_deletes is 0, expected a whole number from 1"),
+        ("equal_schemes", "s3a=s3", "equal_schemes is 's3a=s3', expected a mapping"),
+        ("equal_schemes", {"s3a://": "s3"}, "equal_schemes has 's3a://': 's3', expected names without slashes"),
+        ("equal_authorities", {"": "a"}, "equal_authorities has '': 'a', expected names without slashes"),
+        ("file_list", "inventory", "file_list is 'inventory', and no session of Spark is given or active"),
+    ],
+)
+def test_malformed_argument_is_refused(sink: Sink, argument: str, value: object, problem: str) -> None:
+    """It would be taken for another wish."""
+    path = leave_behind(sink)
+    given: dict[str, Any] = {argument: value}
+
+    with pytest.raises(OptionError, match=problem):
+        iceberg_ds.remove_orphan_files(NAME, options=options_of(sink), **given)
+
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("s3a://bucket/t/a b%20.parquet", "s3://bucket/t/a b%20.parquet"),
+        ("s3n://old/t/x", "s3://bucket/t/x"),
+        ("oss://old/t//x", "s3://bucket/t/x"),
+        ("hdfs://nn1:8020/t/x", "hdfs://ns/t/x"),
+        ("s3://older/t/x", "s3://older/t/x"),
+    ],
+)
+def test_equal_names_make_one_key(path: str, key: str) -> None:
+    """Files of a table would look like orphans, or two files like one."""
+    rules = OrphanRules.of(
+        None, {"s3a,s3n": "s3", "oss": "s3a"}, {"old": "bucket", "nn1:8020, nn2:8020": "ns"}, "error"
+    )
+
+    assert rules.key(path) == key
+    assert "".join(split_key(key)) == key
+
+
 def test_command_deletes_and_tells(sink: Sink) -> None:
     """A scheduler could not clean up."""
     leave_behind(sink)
@@ -94,4 +195,27 @@ def test_command_deletes_and_tells(sink: Sink) -> None:
 
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["deleted_files_count"] == 1
+    check_clean(sink.table())
+
+
+def test_command_takes_the_arguments_of_the_procedure(sink: Sink) -> None:
+    """A scheduler could not clean up a large table, or one whose store has two names."""
+    path = leave_behind(sink)
+    common = ["remove-orphan-files", NAME, "--option", f"warehouse={sink.options.warehouse}"]
+    names = [
+        "--equal-schemes",
+        "hdfs,viewfs=file",
+        "--equal-authorities",
+        "old=new",
+        "--prefix-mismatch-mode",
+        "ignore",
+    ]
+    more = ["--location", str(path.parent), "--max-concurrent-deletes", "4", "--stream-results", "--json"]
+
+    wrong = CliRunner().invoke(main, [*common, "--equal-schemes", "hdfs"])
+    done = CliRunner().invoke(main, [*common, *names, *more])
+
+    assert (wrong.exit_code, done.exit_code) == (2, 0), done.output
+    assert "such as s3a,s3n=s3" in wrong.stderr
+    assert json.loads(done.stdout)["orphan_files_count"] == 1
     check_clean(sink.table())
