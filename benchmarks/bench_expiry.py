@@ -1,0 +1,259 @@
+"""What do the expiry of snapshots and the removal of orphan files take, beside those of Iceberg's own Spark runtime?
+
+    python benchmarks/bench_expiry.py --rounds 3 --files 200000 --snapshots 200
+
+One warm session of the runtime's Spark has both, in the environment that `bench_rewrites.py` has. Two tables of empty
+files, the last number of each if there are several. In one, each of `--snapshots` commits replaces the files of the
+one before, `--files` in all; all but the last expire. The other has that many files in as many appends, and a tenth more
+that nothing refers to. Every measurement begins with the same files; what is left is counted after it. One round before
+is not counted. Memory is the most that the driver took: of Python, above what it had before, and of Java's heap, which
+in a session of one machine is that of the tasks, too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from charts import Bar, Chart, draw
+from commit_case import made_up_files, table_schema
+from harness import (
+    MEGABYTE,
+    Report,
+    Sample,
+    Settings,
+    Spread,
+    load_average,
+    machine,
+    parse_arguments,
+    ratios,
+    scratch_folder,
+    spread_of,
+    write_report,
+)
+from peer_place import NAMESPACE, Place
+from peer_tables import median_of
+from pyiceberg.catalog import load_catalog
+from pyiceberg.manifest import DataFile
+from remote import Remote
+from support.peer.jvm_peer import CATALOG
+
+QUESTION = "What do expiry and the removal of orphan files take, beside Iceberg's own Spark runtime?"
+USES = {
+    "files": "of each table: the last number",
+    "snapshots": "of each table: the last number",
+    "rounds": "one more is run first, not counted",
+}
+EXPIRY, ORPHANS = "expire_snapshots", "remove_orphan_files"
+VARIANTS: Mapping[str, str] = {
+    "ours": "iceberg_ds, on Spark",
+    "process": "iceberg_ds, in one process",
+    "jvm": "runtime",
+}
+_OLD_S = 1_600_000_000
+_SHARE_OF_ORPHANS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A table that can be made again.
+
+    Attributes:
+        name: What is done to it.
+        place: The catalog.
+        folder: Its folder.
+        saved: A copy of the folder.
+        metadata: Its metadata file.
+        left: How many data files are to be left.
+    """
+
+    name: str
+    place: Place
+    folder: Path
+    saved: Path
+    metadata: str
+    left: int
+
+    @property
+    def table(self) -> str:
+        """Its identifier."""
+        return f"{NAMESPACE}.{self.name}"
+
+    def restore(self) -> None:
+        """Let the table be as it was made; sessions that have its catalog open see that."""
+        shutil.rmtree(self.folder)
+        _link(self.saved, self.folder)
+        with sqlite3.connect(self.place.database, timeout=60) as database:
+            database.execute(
+                "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = NULL "
+                "WHERE table_namespace = ? AND table_name = ?",
+                (self.metadata, NAMESPACE, self.name),
+            )
+
+    def run(self, session: Remote, variant: str) -> dict[str, float]:
+        """Do it in one of the ways, and return what was measured.
+
+        Raises:
+            RuntimeError: Another number of data files is left.
+        """
+        if variant == "jvm":
+            arguments = f"table => '{self.table}', stream_results => true"
+            if self.name == EXPIRY:
+                arguments += ", older_than => TIMESTAMP '2100-01-01', retain_last => 1"
+            statement = f"CALL {CATALOG}.system.{self.name}({arguments})"
+            measured: dict[str, float] = session.ask("timed", statement=statement)
+        else:
+            do = "expire" if self.name == EXPIRY else "clean"
+            measured = session.ask(do, table=self.table, options=self.place.options, on_spark=variant == "ours")
+        left = sum(1 for _ in (self.folder / "data").iterdir())
+        if left != self.left:
+            raise RuntimeError(f"{self.name}, {variant}: {left} data files are left instead of {self.left}")
+        return measured
+
+
+def make(place: Place, name: str, files: int, snapshots: int) -> Case:
+    """Make a table of empty files."""
+    catalog = load_catalog(CATALOG, **place.properties)
+    table = catalog.create_table(
+        f"{NAMESPACE}.{name}", table_schema(), properties={"write.metadata.compression-codec": "none"}
+    )
+    folder = Path(table.metadata.location.removeprefix("file://"))
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    each = files // snapshots
+    before: list[DataFile] = []
+    for _ in range(snapshots):
+        added = [_placed(one, folder) for one in made_up_files(each)]
+        update = table.transaction()
+        with (
+            update.update_snapshot().overwrite() if name == EXPIRY else update.update_snapshot().fast_append() as commit
+        ):
+            for one in added:
+                commit.append_data_file(one)
+            for one in before if name == EXPIRY else ():
+                commit.delete_data_file(one)
+        table = update.commit_transaction()
+        before = added
+    for number in range(files // _SHARE_OF_ORPHANS if name == ORPHANS else 0):
+        _touch(folder / "data" / f"left-behind-{number}.parquet")
+    for path in (folder / "metadata").iterdir():
+        os.utime(path, (_OLD_S, _OLD_S))
+    saved = folder.with_name(f"{folder.name}-saved")
+    _link(folder, saved)
+    left = each if name == EXPIRY else each * snapshots
+    return Case(name=name, place=place, folder=folder, saved=saved, metadata=table.metadata_location, left=left)
+
+
+def _placed(file: DataFile, folder: Path) -> DataFile:
+    """Return an entry whose file exists, and is empty."""
+    path = folder / "data" / f"{uuid.uuid4()}.parquet"
+    _touch(path)
+    file[1] = f"file://{path}"  # its path, by the layout of manifests
+    return file
+
+
+def _touch(path: Path) -> None:
+    path.touch()
+    os.utime(path, (_OLD_S, _OLD_S))
+
+
+def _link(source: Path, target: Path) -> None:
+    """Copy a folder whose files never change: their names alone."""
+    subprocess.run(["cp", "-al", str(source), str(target)], check=True)
+
+
+def measure(session: Remote, cases: Sequence[Case], settings: Settings) -> list[Sample]:
+    """Do both in all ways in each round, beginning with another way each time."""
+    samples = []
+    names = list(VARIANTS)
+    for number in range(settings.rounds + 1):
+        shift = number % len(names)
+        for case in cases:
+            for variant in (*names[shift:], *names[:shift]):
+                case.restore()
+                load = load_average()
+                measured = case.run(session, variant)
+                details = {**measured, "load_before": load}
+                seconds = details.pop("seconds")
+                print(f"round {number}, {case.name}, {variant}: {seconds:.2f} s", flush=True)
+                if number:
+                    sample = Sample(case=case.name, variant=variant, round=number, value=seconds, details=details)
+                    samples.append(sample)
+    return samples
+
+
+def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, str]) -> Report:
+    """Return both as a table."""
+    notes = [
+        f"{case}: on Spark {Spread.of(speed).show()} x as fast as the runtime."
+        for case in (EXPIRY, ORPHANS)
+        if (speed := ratios(samples, (case, "jvm"), (case, "ours")))
+    ]
+    return Report(
+        name="expiry",
+        question=QUESTION,
+        unit="seconds",
+        samples=samples,
+        header=("what", "by", "seconds: median (min-max)", "MB of Python's driver", "MB of Java's heap"),
+        lines=[
+            [
+                case,
+                VARIANTS[variant],
+                spread.show(),
+                f"{(median_of(samples, case, variant, 'driver_peak_bytes') or 0) / MEGABYTE:,.0f}",
+                f"{(median_of(samples, case, variant, 'heap_peak_bytes') or 0) / MEGABYTE:,.0f}",
+            ]
+            for case in (EXPIRY, ORPHANS)
+            for variant in VARIANTS
+            if (spread := spread_of(samples, case, variant)) is not None
+        ],
+        notes=(
+            *notes,
+            (
+                f"{settings.rounds} rounds, local[2], all in turn in a warm session: Spark {versions['spark']}, "
+                f"Iceberg {versions['iceberg']}. Tables of {settings.files[-1]:,} files in {settings.snapshots[-1]:,} "
+                "snapshots on a local disk."
+            ),
+        ),
+    )
+
+
+def chart(samples: Sequence[Sample]) -> Chart:
+    """Return both as bars."""
+    bars = [
+        Bar(label=f"{case}: {label}", group=variant, spread=spread)
+        for case in (EXPIRY, ORPHANS)
+        for variant, label in VARIANTS.items()
+        if (spread := spread_of(samples, case, variant)) is not None
+    ]
+    return Chart(title="Expiry and orphan files, two cores", axis="seconds", bars=bars)
+
+
+def main() -> None:
+    """Measure, report and draw."""
+    settings = parse_arguments(QUESTION, USES)
+    settings = replace(settings, files=settings.files[-1:], snapshots=settings.snapshots[-1:])
+    files, snapshots = settings.files[-1], settings.snapshots[-1]
+    if not 1 < snapshots <= files:
+        raise SystemExit("--snapshots must be above 1, and --files not below it")
+    host = machine()
+    begun = time.monotonic()
+    with scratch_folder(settings) as scratch:
+        place = Place(folder=scratch / "expiry")
+        with place.session_of_both(script="expiry_server.py") as session:
+            cases = [make(place, name, files, snapshots) for name in (EXPIRY, ORPHANS)]
+            samples = measure(session, cases, settings)
+            versions = session.ask("versions")
+    print(f"the whole took {time.monotonic() - begun:.0f} s", flush=True)
+    write_report(settings, host, report(settings, samples, versions))
+    draw(settings.results_dir / "expiry.png", chart(samples))
+
+
+if __name__ == "__main__":
+    main()
