@@ -4,10 +4,10 @@
 
 One warm session of the runtime's Spark has both, in the environment that `bench_rewrites.py` has. Two tables of empty
 files, the last number of each if there are several. In one, each of `--snapshots` commits replaces the files of the
-one before, `--files` in all; all but the last expire. The other has that many files in as many appends, and a tenth more
-that nothing refers to. Every measurement begins with the same files; what is left is counted after it. One round before
-is not counted. Memory is the most that the driver took: of Python, above what it had before, and of Java's heap, which
-in a session of one machine is that of the tasks, too.
+one before, `--files` in all; all but the last expire. The other has that many files in as many appends, and a tenth
+more that nothing refers to. Every measurement begins with the same files; what is left is counted after it. One round
+before is not counted. Memory is the most that the driver took: of Python, above what it had before, and of Java's
+heap, which in a session of one machine is that of the tasks, too.
 """
 
 from __future__ import annotations

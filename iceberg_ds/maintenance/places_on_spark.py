@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -58,6 +59,8 @@ def session_for(
 ) -> SparkSession | None:
     """Return the session to work on: the given one, or the active one if the table is large; None for this process.
 
+    The active one is passed over where pandas is missing, without which it cannot do the work.
+
     Args:
         spark: The session that is given, or None.
         metadata: Returns the table.
@@ -67,6 +70,8 @@ def session_for(
         return spark
     if is_wanted:
         return active
+    if find_spec("pandas") is None:  # Spark's mapInArrow needs it
+        return None
     snapshot = metadata().current_snapshot()
     summary = snapshot.summary if snapshot is not None else None
     files = summary.additional_properties.get("total-data-files", "0") if summary is not None else "0"
