@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from support.tables.sink import SCHEMA, Sink
+from support.tables.sink import Sink
 
 from iceberg_ds.maintenance import places_on_spark
 from iceberg_ds.maintenance.places_on_spark import session_for
@@ -49,7 +50,7 @@ def test_active_session_works_on_large_tables(sink: Sink, monkeypatch: pytest.Mo
 
 def test_table_without_snapshots_is_small(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new table could not be cleaned up."""
-    sink.create(SCHEMA)
+    sink.create(pa.schema([("id", pa.int64())]))
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: SESSION)
 
     assert session_for(None, lambda: sink.table().metadata) is None
