@@ -21,7 +21,6 @@ from iceberg_ds.maintenance.place_tasks import Role
 from iceberg_ds.maintenance.places_on_spark import (
     PlacesOnSpark,
     begins_with,
-    grouped,
     snapshots_of,
     themselves,
     why_unknown,
@@ -57,18 +56,19 @@ class ExpiredOnSpark:
         self.left = 0
         self._places = places
         self._states: list[State] = []
+        self._named: set[str] = set()
         self._counts: dict[Kind, int] | None = None
         self._seen = set(snapshots_of(after).items())
         self._kept = places.keep(places.lists(self._seen))
         lists = places.lists([(one.snapshot_id, one.manifest_list) for one in gone], may_miss=True)
-        manifests = lists.join(self._kept.select("place"), "place", "left_anti").select(*lists.columns)
+        manifests = places.without(lists, self._kept, "place")
         manifests = places.keep(manifests.withColumn("kind", F.lit(_KINDS.index(Kind.MANIFEST))))
         found = (
             places.listed(manifests, Role.FOUND, may_miss=True)
             .unionByName(places.rows(Role.FOUND, [one.manifest_list for one in gone], _KINDS.index(Kind.MANIFEST_LIST)))
             .unionByName(places.rows(Role.FOUND, statistics, _KINDS.index(Kind.STATISTICS)))
         )
-        groups = places.keep(grouped(found))
+        groups = places.keep(places.grouped(found))
         self._check(groups)
         # Of two paths for one place, in two stores, only one is known to go.
         one = groups.where(F.size("found") > 0).select("place", F.array_min("found").alias("one"))
@@ -86,9 +86,10 @@ class ExpiredOnSpark:
             DataFileError: What the snapshots refer to is not known.
         """
         unseen = snapshots_of(table).items() - self._seen
+        if not unseen and self._named.issuperset(named_by(table)):
+            return
         self._seen |= unseen
-        lists = self._places.lists(unseen)
-        new = self._places.keep(lists.join(self._kept.select("path"), "path", "left_anti").select(*lists.columns))
+        new = self._places.keep(self._places.without(self._places.lists(unseen), self._kept, "path"))
         self._drop(table, new)
         self._kept = self._kept.unionByName(new)
 
@@ -116,12 +117,12 @@ class ExpiredOnSpark:
         if self._states:
             stay = stay.unionByName(self._places.of_states(self._states).select("place"))
         before = len(self)
-        self._set(self._files.join(stay, "place", "left_anti"))
+        self._set(self._places.without(self._files, stay, "place"))
         self.left += before - len(self)
 
     def paths(self, kind: Kind) -> Iterator[str]:
         """Yield the paths of the files of a kind."""
-        yield from self._paths(self._files.where(F.col("kind") == _KINDS.index(kind)))
+        yield from self._paths(self._files.where(F.col("kind") == _KINDS.index(kind)), self.count(kind))
 
     def count(self, kind: Kind) -> int:
         """Return how many files of a kind there are."""
@@ -133,8 +134,8 @@ class ExpiredOnSpark:
     def __len__(self) -> int:
         return sum(map(self.count, Kind))
 
-    def _paths(self, files: DataFrame) -> Iterator[str]:
-        for portion in self._places.stream(files.select("path")):
+    def _paths(self, files: DataFrame, count: int | None = None) -> Iterator[str]:
+        for portion in self._places.stream(files.select("path"), count):
             yield from (str(path) for (path,) in portion)
 
     def _drop(self, table: TableMetadata, lists: DataFrame) -> None:
@@ -143,12 +144,13 @@ class ExpiredOnSpark:
         Raises:
             DataFileError: What they list is not known.
         """
+        self._named.update(named_by(table))
         named = self._places.rows(Role.KNOWN, named_by(table))
         concerns = any(self.count(kind) for kind in KIND_OF_CONTENT.values())
         listed = self._places.listed(lists) if concerns else themselves(lists, Role.KNOWN)
-        known = self._places.keep(grouped(named.unionByName(listed)))
+        known = self._places.keep(self._places.grouped(named.unionByName(listed)))
         self._check(known)
-        self._set(self._files.join(known.where(F.size("known") > 0), "place", "left_anti"))
+        self._set(self._places.without(self._files, known.where(F.size("known") > 0), "place"))
 
     def _set(self, files: DataFrame) -> None:
         self._files, self._counts = self._places.keep(files.select(*_COLUMNS)), None

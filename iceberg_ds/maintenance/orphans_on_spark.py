@@ -45,8 +45,6 @@ from iceberg_ds.maintenance.place_tasks import PlacePlan, Role
 from iceberg_ds.maintenance.places_on_spark import (
     PlacesOnSpark,
     begins_with,
-    grouped,
-    merged,
     missing_files,
     snapshots_of,
     undecided,
@@ -171,7 +169,7 @@ class OrphansOnSpark:
             is_own = rules.key(orphan.path).startswith(own)
             return is_own and has_one_meaning(orphan.path) and not may_have(orphan.path)
 
-        for portion in self._places.stream(self._with_others(orphans, states)):
+        for portion in self._places.stream(self._with_others(orphans, states), int(str(number))):
             every = [(_orphan(row), bool(row[-1])) for row in portion]
             mine = (orphan.path for orphan, stays in every if not stays and may_go(orphan))
             done = delete_in_portions(table.io, mine, Proof.UNREFERENCED, self._search.at_once)
@@ -194,7 +192,7 @@ class OrphansOnSpark:
         if (reason := why_partial(table)) is not None:
             raise NotTriedError(f"not looked for, because what the table refers to is not known: {reason}")
         found = stored.where(F.col("role") == int(Role.FOUND))
-        groups = places.keep(undecided(grouped(found.unionByName(self._referred(table)))))
+        groups = places.keep(undecided(places.grouped(found.unionByName(self._referred(table)))))
         if (reason := why_unknown(places, groups)) is not None:
             raise NotTriedError(f"not looked for, because what the table refers to is not known: {reason}")
         if self._search.file_list is not None:
@@ -212,8 +210,9 @@ class OrphansOnSpark:
             raise CheckFailedError(f"what the table refers to is not known: {reason}", _UNCHANGED_STEP)
         if table.metadata_location == before.metadata_location:
             return groups
-        again = self._places.keep(undecided(merged(groups, grouped(self._referred(table, before)))))
-        if (reason := why_unknown(self._places, again)) is not None:
+        places = self._places
+        again = places.keep(undecided(places.merged(groups, places.grouped(self._referred(table, before)))))
+        if (reason := why_unknown(places, again)) is not None:
             raise CheckFailedError(f"what the table refers to is not known: {reason}", _UNCHANGED_STEP)
         return again
 
@@ -240,7 +239,7 @@ class OrphansOnSpark:
         new = {number: path for number, path in snapshots_of(metadata).items() if known.get(number) != path}
         lists = places.lists(new.items())
         for earlier in self._lists:
-            lists = lists.join(earlier.select("path"), "path", "left_anti").select(*lists.columns)
+            lists = places.without(lists, earlier, "path")
         self._lists.append(places.keep(lists))
         named = (
             table.metadata_location,

@@ -112,12 +112,12 @@ class PlacesOnSpark:
 
     def looked_up(self, found: DataFrame) -> DataFrame:
         """Return rows about files, which are in column `path`, as they are stored now, without those that are gone."""
-        return self._task(self._spread(found.select("path")), look_up)
+        return self._task(self.spread(found.select("path"), "path"), look_up)
 
     def around(self, found: DataFrame) -> DataFrame:
         """Return rows about the files that tell of others in the folders around files, which are in column `path`."""
         folders = self._task(found.select("path"), folders_around).select("path").distinct()
-        return self._task(self._spread(folders), look_around)
+        return self._task(self.spread(folders, "path"), look_around)
 
     def lists(self, snapshots: Iterable[tuple[int, str]], *, may_miss: bool = False) -> DataFrame:
         """Return a row for each manifest that snapshots list, each once.
@@ -140,7 +140,7 @@ class PlacesOnSpark:
             may_miss: Whether a manifest may be missing.
         """
         plan = replace(self.plan, role=role, may_miss=may_miss)
-        manifests = self._spread(lists.where(_is(Role.MANIFEST)).select("path"))
+        manifests = self.spread(lists.where(_is(Role.MANIFEST)).select("path"), "path")
         return self._task(manifests, read_manifests, plan).unionByName(themselves(lists, role))
 
     def of_states(self, states: Sequence[State]) -> DataFrame:
@@ -156,7 +156,7 @@ class PlacesOnSpark:
         # A missing manifest or manifest list has expired together with its files; nothing else tells what they were.
         manifests = self.keep(self.lists(sorted(lists), may_miss=True))
         rows = self.keep(self.rows(Role.KNOWN, named).unionByName(self.listed(manifests, may_miss=True)))
-        if (reason := why_unknown(self, grouped(rows))) is not None:
+        if (reason := why_unknown(self, self.grouped(rows))) is not None:
             raise unreadable_state(states[0], reason)
         return rows.where(_is(Role.KNOWN))
 
@@ -168,15 +168,66 @@ class PlacesOnSpark:
         """
         return [tuple(row) for row in self._run(frame.collect)]
 
-    def stream(self, frame: DataFrame) -> Iterator[list[tuple[object, ...]]]:
+    def stream(self, frame: DataFrame, count: int | None = None) -> Iterator[list[tuple[object, ...]]]:
         """Yield the rows of a DataFrame in portions.
+
+        Args:
+            frame: The rows.
+            count: How many there are, if that is known: few come at once, and none without a job.
 
         Raises:
             DataFileError: The job failed.
         """
-        rows = self._run(frame.toLocalIterator if self.streams else lambda: iter(frame.collect()))
+        if count == 0:
+            return
+        is_long = self.streams and (count is None or count > _PORTION)  # each partition takes a job then
+        rows = self._run(frame.toLocalIterator if is_long else lambda: iter(frame.collect()))
         while portion := self._run(lambda: [tuple(row) for row in islice(rows, _PORTION)]):
             yield portion
+
+    def spread(self, frame: DataFrame, column: str) -> DataFrame:
+        """Return a DataFrame in as many partitions as tasks may run, with equal values in one of them.
+
+        Rows that are kept are not brought together by Spark, so its own number of partitions would be too many for a
+        small table. Frames that are spread by one column meet without another exchange.
+        """
+        return frame.repartition(self._tasks, column)
+
+    def grouped(self, rows: DataFrame) -> DataFrame:
+        """Return a row for each place: the stores in which it is known and found, and what is not known.
+
+        The columns are `place`, `known` (stores), `found` (structs of store, modified_ms, size_bytes, path and kind),
+        `problem` and `missing` (texts, or null).
+        """
+        found = F.struct("store", "modified_ms", "size_bytes", "path", "kind")
+        return (
+            self.spread(rows, "place")
+            .groupBy("place")
+            .agg(
+                F.collect_set(F.when(_is(Role.KNOWN), F.col("store"))).alias("known"),
+                F.collect_set(F.when(_is(Role.FOUND), found)).alias("found"),
+                F.max(F.when(_is(Role.PROBLEM), F.col("path"))).alias("problem"),
+                F.max(F.when(_is(Role.MISSING), F.col("path"))).alias("missing"),
+            )
+        )
+
+    def merged(self, groups: DataFrame, others: DataFrame) -> DataFrame:
+        """Return the groups of two DataFrames of groups as one."""
+        return (
+            self.spread(groups.unionByName(others), "place")
+            .groupBy("place")
+            .agg(
+                F.array_distinct(F.flatten(F.collect_list("known"))).alias("known"),
+                F.array_distinct(F.flatten(F.collect_list("found"))).alias("found"),
+                F.max("problem").alias("problem"),
+                F.max("missing").alias("missing"),
+            )
+        )
+
+    def without(self, frame: DataFrame, others: DataFrame, column: str) -> DataFrame:
+        """Return the rows of a DataFrame whose value in a column no row of another one has."""
+        left, right = self.spread(frame, column), self.spread(others.select(column), column)
+        return left.join(right, column, "left_anti").select(*frame.columns)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Return a DataFrame whose rows stay where they were computed, until `release`."""
@@ -205,10 +256,6 @@ class PlacesOnSpark:
     def _made(self, rows: Sequence[Row]) -> DataFrame:
         return self.spark.createDataFrame([(int(role), *rest) for role, *rest in rows], COLUMNS)
 
-    def _spread(self, paths: DataFrame) -> DataFrame:
-        """Return the paths in as many partitions as tasks may run, because each of them is a request."""
-        return paths.repartition(self._tasks, "path")
-
     @property
     def _tasks(self) -> int:
         return _TASKS_PER_CORE * parallelism(self.spark)
@@ -227,34 +274,6 @@ def themselves(lists: DataFrame, role: Role) -> DataFrame:
 def begins_with(prefixes: tuple[str, ...]) -> Callable[[Column], Column]:
     """Return a function of Spark that says whether a key begins with one of these."""
     return F.udf(lambda key: key.startswith(prefixes), "boolean", useArrow=False)
-
-
-def grouped(rows: DataFrame) -> DataFrame:
-    """Return a row for each place: the stores in which it is known and found, and what is not known.
-
-    The columns are `place`, `known` (stores), `found` (structs of store, modified_ms, size_bytes, path and kind),
-    `problem` and `missing` (texts, or null).
-    """
-    found = F.struct("store", "modified_ms", "size_bytes", "path", "kind")
-    return rows.groupBy("place").agg(
-        F.collect_set(F.when(_is(Role.KNOWN), F.col("store"))).alias("known"),
-        F.collect_set(F.when(_is(Role.FOUND), found)).alias("found"),
-        F.max(F.when(_is(Role.PROBLEM), F.col("path"))).alias("problem"),
-        F.max(F.when(_is(Role.MISSING), F.col("path"))).alias("missing"),
-    )
-
-
-def merged(*groups: DataFrame) -> DataFrame:
-    """Return the groups of several DataFrames of groups as one."""
-    first, *others = groups
-    for other in others:
-        first = first.unionByName(other)
-    return first.groupBy("place").agg(
-        F.array_distinct(F.flatten(F.collect_list("known"))).alias("known"),
-        F.array_distinct(F.flatten(F.collect_list("found"))).alias("found"),
-        F.max("problem").alias("problem"),
-        F.max("missing").alias("missing"),
-    )
 
 
 def undecided(groups: DataFrame) -> DataFrame:

@@ -212,8 +212,8 @@ EXPIRY = (
     Mutation(
         name="a file that a snapshot has again is deleted on Spark",
         file="maintenance/expired_on_spark.py",
-        before='        self._set(self._files.join(known.where(F.size("known") > 0), "place", "left_anti"))\n',
-        after='        self._set(self._files.join(known.where(F.size("known") < 0), "place", "left_anti"))\n',
+        before='self._set(self._places.without(self._files, known.where(F.size("known") > 0), "place"))',
+        after='self._set(self._places.without(self._files, known.where(F.size("known") < 0), "place"))',
         spark_tests=(_ON_SPARK + "test_file_that_a_later_snapshot_refers_to_stays",),
     ),
     Mutation(
