@@ -157,10 +157,10 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
     retain_last: int | None = None,
     snapshot_ids: Iterable[int] | None = None,
     *,
+    spark: SparkSession | None = None,
     options: Mapping[str, str] | None = None,
     clean_expired_metadata: bool = False,
     dry_run: bool = False,
-    spark: SparkSession | None = None,
     max_concurrent_deletes: int | None = None,
     stream_results: bool = False,
 ) -> ExpireResult:
@@ -177,11 +177,11 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         retain_last: How many snapshots each branch keeps, however old; None for the number of
             `history.expire.min-snapshots-to-keep`, or 1. Branches with a number of their own keep that.
         snapshot_ids: Ids of snapshots that go, however young; those that are not there are ignored. None for none.
+        spark: The session whose executors read manifests and find the files that go; None for this process, or, if the
+            table has a hundred thousand files or more, for the active session.
         options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
         clean_expired_metadata: Also remove the schemas and partition specs that no snapshot uses.
         dry_run: Change nothing, and return what would be removed and deleted.
-        spark: The session whose executors read manifests and find the files that go; None for this process, or, if the
-            table has a hundred thousand files or more, for the active session.
         max_concurrent_deletes: How many requests delete files at once; None for one.
         stream_results: Take the paths that Spark has found in portions, so that this process never holds all of them;
             then the active session is used whatever the size of the table.

@@ -35,6 +35,7 @@ GUIDES = [
         "atomic",
         "transactions",
         "maintenance/expire-snapshots",
+        "maintenance/remove-orphan-files",
         "metrics/index",
         "metrics/prometheus",
         "maintenance/rewrite-data-files",
