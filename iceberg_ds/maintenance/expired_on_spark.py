@@ -85,8 +85,8 @@ class ExpiredOnSpark:
         Raises:
             DataFileError: What the snapshots refer to is not known.
         """
-        unseen = snapshots_of(table).items() - self._seen
-        if not unseen and self._named.issuperset(named_by(table)):
+        if not (unseen := snapshots_of(table).items() - self._seen):
+            self._drop(table)
             return
         self._seen |= unseen
         new = self._places.keep(self._places.without(self._places.lists(unseen), self._kept, "path"))
@@ -106,7 +106,7 @@ class ExpiredOnSpark:
     def outside(self, metadata: TableMetadata) -> Iterator[str]:
         """Yield the paths of the files that are in none of the folders that a table names."""
         own = tuple(map(folder_key, named_folders(metadata)))
-        yield from self._paths(self._files.where(~begins_with(own)(F.concat("store", "place"))))
+        yield from self._paths(self._files.where(~begins_with(own)(F.concat("store", "place"))), len(self))
 
     def leave(self, others: OfOthers, around: tuple[str, ...]) -> None:
         """Leave out the files that others may have, and those below folders of other tables."""
@@ -134,23 +134,29 @@ class ExpiredOnSpark:
     def __len__(self) -> int:
         return sum(map(self.count, Kind))
 
-    def _paths(self, files: DataFrame, count: int | None = None) -> Iterator[str]:
-        for portion in self._places.stream(files.select("path"), count):
+    def _paths(self, files: DataFrame, most: int) -> Iterator[str]:
+        for portion in self._places.stream(files.select("path"), most):
             yield from (str(path) for (path,) in portion)
 
-    def _drop(self, table: TableMetadata, lists: DataFrame) -> None:
+    def _drop(self, table: TableMetadata, lists: DataFrame | None = None) -> None:
         """Leave out what a table names, the manifests in lists, and what these list if it can concern a file.
 
         Raises:
             DataFileError: What they list is not known.
         """
-        self._named.update(named_by(table))
-        named = self._places.rows(Role.KNOWN, named_by(table))
-        concerns = any(self.count(kind) for kind in KIND_OF_CONTENT.values())
-        listed = self._places.listed(lists) if concerns else themselves(lists, Role.KNOWN)
-        known = self._places.keep(self._places.grouped(named.unionByName(listed)))
-        self._check(known)
-        self._set(self._places.without(self._files, known.where(F.size("known") > 0), "place"))
+        places = self._places
+        new = set(named_by(table)) - self._named
+        self._named |= new
+        known = places.rows(Role.KNOWN, new)
+        if lists is not None:
+            concerns = any(self.count(kind) for kind in KIND_OF_CONTENT.values())
+            listed = places.listed(lists) if concerns else themselves(lists, Role.KNOWN)
+            groups = places.keep(places.grouped(known.unionByName(listed)))
+            self._check(groups)
+            known = groups.where(F.size("known") > 0)
+        elif not new:
+            return
+        self._set(places.without(self._files, known, "place"))
 
     def _set(self, files: DataFrame) -> None:
         self._files, self._counts = self._places.keep(files.select(*_COLUMNS)), None

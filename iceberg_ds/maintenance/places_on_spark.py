@@ -168,19 +168,19 @@ class PlacesOnSpark:
         """
         return [tuple(row) for row in self._run(frame.collect)]
 
-    def stream(self, frame: DataFrame, count: int | None = None) -> Iterator[list[tuple[object, ...]]]:
+    def stream(self, frame: DataFrame, most: int | None = None) -> Iterator[list[tuple[object, ...]]]:
         """Yield the rows of a DataFrame in portions.
 
         Args:
             frame: The rows.
-            count: How many there are, if that is known: few come at once, and none without a job.
+            most: How many there are at most, if that is known: few come at once, and none without a job.
 
         Raises:
             DataFileError: The job failed.
         """
-        if count == 0:
+        if most == 0:
             return
-        is_long = self.streams and (count is None or count > _PORTION)  # each partition takes a job then
+        is_long = self.streams and (most is None or most > _PORTION)  # each partition takes a job then
         rows = self._run(frame.toLocalIterator if is_long else lambda: iter(frame.collect()))
         while portion := self._run(lambda: [tuple(row) for row in islice(rows, _PORTION)]):
             yield portion

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyspark.sql import SparkSession
-from support.checks.invariants import check_clean, check_sound
+from support.checks.invariants import check_clean, check_sound, referenced_files
 from support.keys.conversions import meanwhile
-from support.tables.changes_by_others import plain_catalog
+from support.tables.changes_by_others import plain_catalog, register_elsewhere
 from support.tables.expiry import expired, soon_ms
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
@@ -147,6 +147,23 @@ def test_files_in_the_folder_of_another_table_stay(spark: SparkSession, sink: Si
 
     assert (result.left_files, result.deleted_data_files_count) == (1, 1)
     assert local(theirs).exists()
+
+
+def test_files_of_a_state_that_another_catalog_may_have_stay(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
+    """A commit of another catalog looks like one that was killed: its rows would go."""
+    sink.append(1)
+    sink.overwrite(rows(9))
+    other = register_elsewhere(sink, tmp_path / "elsewhere")
+    other.append(77)
+    sink.overwrite(rows(10))
+    seen = referenced_files(other.table())
+
+    result = expired(sink, spark=spark)
+
+    assert result.left_files > 0
+    assert "other tables, or another catalog" in str(result)
+    assert all(path.exists() for path in seen)
+    assert other.ids() == [9, 77]
 
 
 def test_streaming_needs_a_session(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

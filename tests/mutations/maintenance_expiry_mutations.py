@@ -212,9 +212,16 @@ EXPIRY = (
     Mutation(
         name="a file that a snapshot has again is deleted on Spark",
         file="maintenance/expired_on_spark.py",
-        before='self._set(self._places.without(self._files, known.where(F.size("known") > 0), "place"))',
-        after='self._set(self._places.without(self._files, known.where(F.size("known") < 0), "place"))',
+        before='            known = groups.where(F.size("known") > 0)\n',
+        after='            known = groups.where(F.size("known") < 0)\n',
         spark_tests=(_ON_SPARK + "test_file_that_a_later_snapshot_refers_to_stays",),
+    ),
+    Mutation(
+        name="files of another catalog's state are deleted on Spark",
+        file="maintenance/expired_on_spark.py",
+        before="        self._states.append(state)\n",
+        after="        pass\n",
+        spark_tests=(_ON_SPARK + "test_files_of_a_state_that_another_catalog_may_have_stay",),
     ),
     Mutation(
         name="a location whose name begins with the table's is taken for one of its folders",
