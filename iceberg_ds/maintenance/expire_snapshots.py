@@ -178,7 +178,7 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
             `history.expire.min-snapshots-to-keep`, or 1. Branches with a number of their own keep that.
         snapshot_ids: Ids of snapshots that go, however young; those that are not there are ignored. None for none.
         spark: The session whose executors read manifests and find the files that go; None for this process, or, if the
-            table has a hundred thousand files or more, for the active session.
+            table has half a million files or more, for the active session.
         options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
         clean_expired_metadata: Also remove the schemas and partition specs that no snapshot uses.
         dry_run: Change nothing, and return what would be removed and deleted.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # An active session is used from this number of data files on: a job takes longer than a small table here.
-LARGE_TABLE_FILES = 100_000
+LARGE_TABLE_FILES = 500_000
 # Tasks for each core, so that none waits long for the last one.
 _TASKS_PER_CORE = 4
 _PORTION = 10_000

@@ -159,7 +159,7 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
     Args:
         table: Identifier of the table, such as `db.events`.
         spark: The session whose executors list files, read manifests and compare them; None for this process, or, if
-            the table has a hundred thousand files or more, for the active session.
+            the table has half a million files or more, for the active session.
         options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
         older_than: Files that were changed before this time go: a time with a time zone, milliseconds since the Unix
             epoch, an age such as `3d`, `36h`, `90 minutes`, or `now`.

@@ -697,7 +697,10 @@ def test_files_that_a_kill_leaves_are_found_as_orphans(replaced: Sink, step: Fau
 
 def test_files_that_cannot_be_deleted_are_told(replaced: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """The counts would say that they are gone."""
-    monkeypatch.setattr("iceberg_ds.maintenance.expire_snapshots.delete_files", lambda _, paths, __: len(paths))
+    monkeypatch.setattr(
+        "iceberg_ds.maintenance.expire_snapshots.delete_in_portions",
+        lambda _, paths, *__: ((path, False) for path in paths),
+    )
 
     result = expired(replaced)
 
