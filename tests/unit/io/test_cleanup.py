@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.cleanup import Proof, delete_files, delete_in_portions
 
 
 class StubbornIO(PyArrowFileIO):
@@ -108,3 +108,26 @@ def test_one_file_takes_the_plain_request(tmp_path: Path) -> None:
     delete_files(io, touched(tmp_path, "a"), Proof.TASK_FAILED)
 
     assert io.requests == []
+
+
+@pytest.mark.parametrize("at_once", [None, 1, 3])
+def test_files_of_a_stream_are_deleted_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int | None
+) -> None:
+    """All paths of millions of files would be in memory, or a file be left that the others wait for."""
+    monkeypatch.setattr("iceberg_ds.io.cleanup._BULK", 2)
+    paths = touched(tmp_path, *(f"{number}" for number in range(9)), "stubborn")
+    taken: list[str] = []
+
+    def stream() -> Iterator[str]:
+        for path in paths:
+            taken.append(path)
+            yield path
+
+    done = delete_in_portions(StubbornIO(), stream(), Proof.UNREFERENCED, at_once)
+    first = next(done)
+
+    assert first == (paths[0], True)
+    assert len(taken) == 2 * (at_once or 1)
+    assert [first, *done] == [(path, "stubborn" not in path) for path in paths]
+    assert [path.name for path in tmp_path.iterdir()] == ["stubborn"]
