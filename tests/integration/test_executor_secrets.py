@@ -102,7 +102,9 @@ def test_tasks_of_maintenance_never_get_the_catalogs_secrets(
 ) -> None:
     """Whoever can run code on an executor could read the catalog's credentials."""
     for first in (0, 10):
-        numbered(spark, first, 10).write.format("icebergsink").mode("overwrite").options(**house.options).save("db.t")
+        numbered(spark, first, first + 10).write.format("icebergsink").mode("overwrite").options(**house.options).save(
+            "db.t"
+        )
     told: list[bytes] = []
     in_tasks = places_on_spark.in_tasks
 
