@@ -169,6 +169,7 @@ bench-rewrites: $(TOOLS) $(PEER) ## Measure rewrites of data files beside rewrit
 .PHONY: bench-read
 bench-read: $(TOOLS) $(PEER) ## Measure reads beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_read.py $(BENCH_ARGS)
+
 .PHONY: bench-expiry
 bench-expiry: $(TOOLS) $(PEER) ## Measure expiry and the removal of orphan files beside those of Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_expiry.py $(BENCH_ARGS)
