@@ -1,7 +1,7 @@
 """Metadata tables, such as `db.events.snapshots`: what a table's metadata lists, as DataFrames.
 
-All but `position_deletes` are those of PyIceberg, which the driver reads. Source: Iceberg docs, "Spark Queries",
-"Inspecting tables".
+The driver reads them, whole. All but two are those of PyIceberg: it has no `position_deletes`, and its `entries` fail
+on files without metrics, such as deletion vectors. Source: Iceberg docs, "Spark Queries", "Inspecting tables".
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyiceberg.table.inspect import InspectTable
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
 from iceberg_ds.reading.deleted_rows import listed_positions
 from iceberg_ds.reading.scan import SnapshotChoice, plan_scan
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.manifests import all_entries, referenced_data_file
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import identifier_text
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 # Of one snapshot, or of the table whatever the snapshot.
 _OF_SNAPSHOT: Mapping[str, Callable[[InspectTable, int | None], pa.Table]] = {
-    "entries": InspectTable.entries,
     "files": InspectTable.files,
     "data_files": InspectTable.data_files,
     "delete_files": InspectTable.delete_files,
@@ -42,8 +43,30 @@ _OF_TABLE: Mapping[str, Callable[[InspectTable], pa.Table]] = {
     "all_files": InspectTable.all_files,
     "all_manifests": InspectTable.all_manifests,
 }
-_POSITION_DELETES = "position_deletes"
-METADATA_TABLES = frozenset({*_OF_SNAPSHOT, *_OF_TABLE, _POSITION_DELETES})
+_ENTRIES, _POSITION_DELETES = "entries", "position_deletes"
+METADATA_TABLES = frozenset({*_OF_SNAPSHOT, *_OF_TABLE, _ENTRIES, _POSITION_DELETES})
+_FILE = pa.struct(
+    [
+        ("content", pa.int32()),
+        ("file_path", pa.string()),
+        ("file_format", pa.string()),
+        ("spec_id", pa.int32()),
+        ("record_count", pa.int64()),
+        ("file_size_in_bytes", pa.int64()),
+        ("equality_ids", pa.list_(pa.int32())),
+        ("sort_order_id", pa.int32()),
+        ("referenced_data_file", pa.string()),
+    ]
+)
+_ENTRY = pa.schema(
+    [
+        ("status", pa.int32()),
+        ("snapshot_id", pa.int64()),
+        ("sequence_number", pa.int64()),
+        ("file_sequence_number", pa.int64()),
+        ("data_file", _FILE),
+    ]
+)
 
 
 def metadata_frame(spark: SparkSession, table: Table, name: str, choice: SnapshotChoice) -> DataFrame:
@@ -80,5 +103,21 @@ def _rows(of: str, table: Table, name: str, choice: SnapshotChoice) -> pa.Table:
     if name in _OF_SNAPSHOT:
         snapshot = choice.of(table.metadata)
         return _OF_SNAPSHOT[name](table.inspect, None if snapshot is None else snapshot.snapshot_id)
+    if name == _ENTRIES:
+        return _entries(table, choice.of(table.metadata))
     plan = plan_scan(of, table.metadata, table.io, choice, where=None, case_sensitive=True, time_zone=None)
     return listed_positions(table.io, plan.tasks)
+
+
+def _entries(table: Table, snapshot: Snapshot | None) -> pa.Table:
+    """Return the entries of all manifests of a snapshot, those of files that it removed among them."""
+    rows = []
+    for manifest in [] if snapshot is None else snapshot.manifests(table.io):
+        for entry in all_entries(table.io, manifest):
+            file = entry.data_file
+            described = {name: getattr(file, name, None) for name in (field.name for field in _FILE)}
+            described["content"], described["file_format"] = int(file.content), file.file_format.value
+            described["referenced_data_file"] = referenced_data_file(file)
+            numbers = {name: getattr(entry, name) for name in _ENTRY.names[1:4]}
+            rows.append({"status": int(entry.status), **numbers, "data_file": described})
+    return pa.Table.from_pylist(rows, schema=_ENTRY)
