@@ -54,6 +54,7 @@ from iceberg_ds.maintenance.arguments import checked_at_once, older_than_ms
 from iceberg_ds.maintenance.expired_files import ExpiredFiles, FilesToGo, Kind
 from iceberg_ds.maintenance.place_tasks import PlacePlan
 from iceberg_ds.maintenance.places_on_spark import PlacesOnSpark, session_for
+from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
 from iceberg_ds.options.parse import options_of_call, parse_options
@@ -209,8 +210,11 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         stream_results=stream_results,
     )
     catalog = connect(catalog_settings(parsed), parsed.reports)
-    with catalog.hiding_secrets():
-        result = Expiry(catalog, parsed.table, wish, spark).run(dry_run=dry_run)
+    with (
+        catalog.hiding_secrets(),
+        reported(catalog.reporting, "expire_snapshots", identifier_text(parsed.table)) as note,
+    ):
+        result = note(Expiry(catalog, parsed.table, wish, spark).run(dry_run=dry_run))
     logger.log(logging.WARNING if result.left_files else logging.INFO, "%s", result)
     return result
 

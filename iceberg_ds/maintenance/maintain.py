@@ -24,7 +24,6 @@ from iceberg_ds.inspect.health import TableHealth, count_text, size_text, table_
 from iceberg_ds.maintenance.expire_snapshots import expire_snapshots
 from iceberg_ds.maintenance.lease import leased
 from iceberg_ds.maintenance.policy import Due, MaintenancePolicy, Step, due_steps
-from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files
 from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests
 from iceberg_ds.maintenance.rewrite_position_deletes import rewrite_position_delete_files
@@ -262,8 +261,7 @@ class _Keeper:
         youngest_ms = health.at_ms - int(self.policy.min_snapshot_age_s * 1000)
         surplus = len(times) - (self.policy.max_snapshots or 0)
         older_than_ms = min(youngest_ms, times[surplus] if 0 <= surplus < len(times) else youngest_ms)
-        with reported(catalog.reporting, "expire_snapshots", identifier_text(parsed.table)) as note:
-            return note(expire_snapshots(self._table, older_than=older_than_ms, options=self._given))
+        return expire_snapshots(self._table, older_than=older_than_ms, options=self._given)
 
 
 @contextmanager

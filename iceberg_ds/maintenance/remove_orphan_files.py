@@ -33,6 +33,7 @@ from iceberg_ds.inspect.orphans import (
 )
 from iceberg_ds.maintenance.arguments import checked_at_once, older_than_ms
 from iceberg_ds.maintenance.places_on_spark import session_for
+from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
@@ -205,7 +206,7 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
     )
     files = _inventory(spark, file_list)
     catalog = connect(catalog_settings(parsed), parsed.reports)
-    with catalog.hiding_secrets():
+    with catalog.hiding_secrets(), reported(catalog.reporting, "remove_orphan_files", name) as note:
         if not catalog.holds_branches:
             raise UnsupportedTableError(
                 f"Cannot {_ACTION} of {name}: other branches of this catalog may refer to files that this one does "
@@ -226,7 +227,7 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
             raise UnsupportedTableError(f"Cannot {_ACTION} of {name}: {problem}. {problem.next_step}") from problem
         except NotTriedError as problem:
             raise UnsupportedTableError(f"Cannot {_ACTION} of {name}: {problem}. No file was deleted.") from problem
-    result = replace(result, seconds=time.monotonic() - started)
+        result = note(replace(result, seconds=time.monotonic() - started))
     logger.info("%s", result)
     return result
 

@@ -20,7 +20,7 @@ _COUNT = "_count"
 def reported(
     reporting: Reporting, operation: str, table: str, branch: str | None = None
 ) -> Iterator[Callable[[_Result], _Result]]:
-    """Hand out the report on a run of maintenance in the block, unless it changed nothing.
+    """Hand out the report on a run of maintenance in the block, unless it changed nothing or only told what it would.
 
     Args:
         reporting: Where reports go.
@@ -35,7 +35,8 @@ def reported(
     results: list[Any] = []
 
     def note(result: _Result) -> _Result:
-        results.append(result)
+        if not getattr(result, "dry_run", False):
+            results.append(result)
         return result
 
     failure: BaseException | None = None

@@ -39,7 +39,7 @@ _COMMIT: tuple[Label, ...] = (*_WRITER, "operation")
 _TABLE: tuple[Label, ...] = ("table", "branch")
 _MAINTENANCE: tuple[Label, ...] = (*_TABLE, "operation")
 # The functions that report what a run of them did, beside the reports on its commits; `maintain` that none could begin.
-MAINTENANCE = ("rewrite_data_files", "expire_snapshots", "maintain")
+MAINTENANCE = ("rewrite_data_files", "expire_snapshots", "remove_orphan_files", "maintain")
 
 DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 RECORD_BUCKETS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)

@@ -110,7 +110,12 @@ def test_expiry_and_rewrite_report_what_they_did(sink: Sink) -> None:
     assert CommitReport.from_json(expired.to_json()) == expired
     reporters.kept.clear()
     iceberg_ds.rewrite_data_files(NAME, options=named)
+    iceberg_ds.expire_snapshots(NAME, "now", options=named, dry_run=True)
     assert reporters.kept == []
+    iceberg_ds.expire_snapshots(NAME, "now", options=named)
+    assert [(report.operation, report.counts["expired-snapshots"]) for report in reporters.kept] == [
+        ("expire_snapshots", 3)
+    ]
 
 
 def test_failed_rewrite_reports_its_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from support import reporters
 from support.checks.invariants import check_clean, check_sound
 from support.tables.changes_by_others import plain_catalog
 from support.tables.sink import NAME, Sink, local, rows
@@ -58,6 +59,21 @@ def test_dry_run_deletes_nothing(sink: Sink) -> None:
     assert result.deleted_files_count == 0
     assert path.exists()
     assert str(result).startswith("Nothing refers to 1 file with ")
+
+
+def test_run_that_deletes_reports_how_many(sink: Sink) -> None:
+    """A user's metrics would not tell that somebody cleans up."""
+    leave_behind(sink)
+    named = {**options_of(sink), "metrics-reporter": "support.reporters:keep"}
+    reporters.kept.clear()
+
+    iceberg_ds.remove_orphan_files(NAME, options=named, dry_run=True)
+    iceberg_ds.remove_orphan_files(NAME, options=named)
+    iceberg_ds.remove_orphan_files(NAME, options=named)
+
+    assert [(one.operation, one.outcome, one.counts) for one in reporters.kept] == [
+        ("remove_orphan_files", "maintained", {"orphan-files": 1, "deleted-files": 1})
+    ]
 
 
 def test_young_file_may_be_of_a_running_write(sink: Sink) -> None:
