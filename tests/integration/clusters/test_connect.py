@@ -89,6 +89,23 @@ def test_client_that_has_the_sink_can_register_distribute_and_publish(full_clien
 
 
 @pytest.mark.exhaustive
+def test_client_that_has_the_sink_can_read(full_client: Client, lake: Lake, tmp_path: Path) -> None:
+    """Deleted rows would come back in a notebook that connects, or it could not read at all."""
+    table, local = lake.new_name(), {"warehouse": str(tmp_path / "warehouse")}
+    wanted = [[number, f"from {0 if number < 20 else 20}"] for number in range(60)]
+
+    _, in_store, _, by_spark, by_tasks = full_client.run(
+        ("upsert", [table, lake.options]),
+        ("read_back", [table, lake.options, "auto"]),
+        ("upsert", ["db.read", local]),
+        ("read_back", ["db.read", local, "spark"]),
+        ("read_back", ["db.read", local, "python"]),
+    )
+
+    assert in_store == by_spark == by_tasks == [wanted, [row for row in wanted if row[0] % 2 == 0]]
+
+
+@pytest.mark.exhaustive
 def test_client_that_has_the_sink_sees_the_progress_of_its_stream(
     full_client: Client, lake: Lake, tmp_path: Path
 ) -> None:

@@ -113,6 +113,17 @@ def upsert(spark: SparkSession, table: str, options: Options) -> list[int]:
     return [results[-1].rows, results[-1].replaced_rows]
 
 
+def read_back(spark: SparkSession, table: str, options: Options, reader: str) -> list[list[object]]:
+    """Return the rows of a table by one of the readers, and by the predicate that only even ids are read."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    def rows(**arguments: Any) -> list[object]:
+        found = iceberg_ds.read(spark, table, options=options, reader=reader, **arguments)  # type: ignore[arg-type]  # given
+        return sorted([row["id"], row["name"]] for row in found.collect())
+
+    return [rows(), rows(where="id % 2 = 0", columns=["name", "id"])]
+
+
 def progress(spark: SparkSession, table: str, options: Options, source: str, checkpoint: str) -> list[object]:
     """Run a stream to its end; return the epoch, the source and the rows of its last commit, and Spark's batch."""
     import iceberg_ds  # noqa: PLC0415  # other clients have it not
