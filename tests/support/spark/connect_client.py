@@ -175,6 +175,7 @@ STEPS: dict[str, Callable[..., Any]] = {
         split,
         refusal,
         package,
+        read_back,
         progress,
         convert,
         upsert,
