@@ -26,12 +26,14 @@ from pyspark.sql.types import BinaryType, StructType
 from iceberg_ds.deletes.index import is_global
 from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.errors import DataFileError
+from iceberg_ds.io.files import is_local
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
 from iceberg_ds.reading.file_marks import Portion, portions
 from iceberg_ds.reading.request import EXTRAS
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn, as_text, read_columns
+from iceberg_ds.spark.filesystems import listing_files
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_struct, spark_type
 
@@ -130,8 +132,9 @@ class SparkScan:
         schema = StructType([column.struct_field() for column in columns])
         wanted = [hadoop_path(file.file_path) for file in files]
         try:
-            rows = self.spark.read.options(**_OPTIONS).schema(schema).parquet(*wanted)
-            missing = len(wanted) - len(rows.inputFiles())
+            with listing_files(self.spark, are_local=all(map(is_local, wanted))):
+                rows = self.spark.read.options(**_OPTIONS).schema(schema).parquet(*wanted)
+                missing = len(wanted) - len(rows.inputFiles())
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
