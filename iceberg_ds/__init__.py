@@ -27,6 +27,7 @@ from iceberg_ds.errors import (
     RefusedRowsError,
     RowCountError,
     SchemaMismatchError,
+    StreamHistoryError,
     TableNotFoundError,
     UnsupportedTableError,
 )
@@ -188,6 +189,7 @@ __all__ = [
     "RowCountError",
     "SchemaMismatchError",
     "StepTaken",
+    "StreamHistoryError",
     "TableHealth",
     "TableMetrics",
     "TableNotFoundError",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from iceberg_ds.catalog.client import CatalogClient, connect
@@ -20,9 +22,12 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.expressions.parser import Tree, parse_predicate
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.parsing import boolean, integer, one_of, positive_integer
 from iceberg_ds.reading.metadata_tables import METADATA_TABLES
-from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, plan_scan
+from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
+from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
 from iceberg_ds.secrets import masked_problem
+from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
 
 logger = logging.getLogger(__name__)
@@ -38,9 +43,22 @@ EXTRAS = {
 }
 # What a read takes of the options of a write, beside the catalog's properties.
 _OF_WRITES = frozenset({"table", "path", "namespace", "catalog", "warehouse", "branch", "case-sensitive", "time-zone"})
-_OF_READS = ("snapshot-id", "as-of-timestamp", "tag", "schema-id", "columns", "where")
+_OF_BATCHES = ("snapshot-id", "as-of-timestamp", "tag", "schema-id")
+_OF_STREAMS = (
+    "starting-snapshot-id",
+    "stream-from-timestamp",
+    "on-change",
+    "streaming-max-files-per-micro-batch",
+    "streaming-max-rows-per-micro-batch",
+    "streaming-skip-overwrite-snapshots",
+    "streaming-skip-delete-snapshots",
+)
+_OF_READS = (*_OF_BATCHES, *_OF_STREAMS, "columns", "where")
 _CATALOG_PREFIX = "catalog."
 _LEAST_LEVELS = 2  # of a table that has metadata tables: a namespace and a name
+_ON_CHANGE = tuple(choice.value for choice in OnChange)
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +70,16 @@ class ReadRequest:
         choice: The snapshot.
         columns: Names of the columns; None for the table's.
         where: The rows; None for all.
+        stream: What a stream reads.
+        given: Names of the options that are given.
     """
 
     options: SinkOptions
     choice: SnapshotChoice
     columns: tuple[str, ...] | None = None
     where: str | None = None
+    stream: StreamRules = field(default_factory=StreamRules)
+    given: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> ReadRequest:
@@ -88,6 +110,8 @@ class ReadRequest:
             ),
             columns=None if own.get("columns") is None else _names(name, own["columns"]),
             where=own.get("where"),
+            stream=_stream_rules(name, own, parsed.branch or MAIN_BRANCH),
+            given=frozenset(given),
         )
 
     @property
@@ -110,16 +134,52 @@ class ReadRequest:
                 return LoadedTable(catalog=catalog, table=catalog.load_table(parent), metadata_table=last)
             return LoadedTable(catalog=catalog, table=catalog.load_table(self.options.table))
 
+    def load_for_tasks(self) -> LoadedTable:
+        """Load a table whose rows tasks are to read.
+
+        Raises:
+            OptionError: It is a metadata table.
+            TableNotFoundError: The table does not exist.
+            CatalogError: The catalog could not be reached or refused.
+        """
+        loaded = self.load()
+        if loaded.metadata_table is not None:
+            raise OptionError(f"Cannot read {self.name} by tasks: it is a metadata table. Read it by iceberg_ds.read.")
+        return loaded
+
+    def result_fields(self) -> tuple[NestedField, ...]:
+        """Load the table, and return the columns of the result, without a look at its files.
+
+        Raises:
+            OptionError: There is no such snapshot or column, or it is a metadata table.
+            TableNotFoundError: The table does not exist.
+            CatalogError: The catalog could not be reached or refused.
+        """
+        _, schema = chosen_schema(self.name, self.load_for_tasks().table.metadata, self.choice)
+        fields, extras = self.chosen(schema)
+        return (*fields, *(EXTRAS[name] for name in extras))
+
+    def refuse_options_of_batches(self) -> None:
+        """Refuse what only a batch can do.
+
+        Raises:
+            OptionError: An option of batches is given.
+        """
+        self._refuse(_OF_BATCHES, "stream")
+
+    def _refuse(self, names: Iterable[str], kind: str) -> None:
+        for key in sorted(self.given.intersection(names)):
+            raise OptionError(f"Cannot read {self.name}: option '{key}' is none of a {kind}: leave it out.")
+
     def plan(self, loaded: LoadedTable) -> PlannedRead:
         """Plan the read of a table's rows.
 
         Raises:
-            OptionError: There is no such snapshot or column, or the rows of a metadata table are meant.
+            OptionError: There is no such snapshot or column, or an option is one of streams.
             UnsupportedTableError: The table has files that cannot be read.
             DataFileError: Manifests cannot be read.
         """
-        if loaded.metadata_table is not None:
-            raise OptionError(f"Cannot read {self.name} by tasks: it is a metadata table. Read it by iceberg_ds.read.")
+        self._refuse(_OF_STREAMS, "batch")
         table = loaded.table
         with loaded.catalog.hiding_secrets():
             plan = plan_scan(
@@ -131,7 +191,7 @@ class ReadRequest:
                 case_sensitive=bool(self.options.case_sensitive),
                 time_zone=self.options.time_zone,
             )
-            fields, extras = self._chosen(plan.schema)
+            fields, extras = self.chosen(plan.schema)
             return PlannedRead(
                 request=self,
                 plan=plan,
@@ -151,7 +211,7 @@ class ReadRequest:
             logger.info("All files of %s are read: %s", self.name, masked_problem(self.where, str(problem)))
             return None
 
-    def _chosen(self, schema: Schema) -> tuple[tuple[NestedField, ...], tuple[str, ...]]:
+    def chosen(self, schema: Schema) -> tuple[tuple[NestedField, ...], tuple[str, ...]]:
         """Return the columns of the table that are wanted, and the metadata columns.
 
         Raises:
@@ -259,13 +319,50 @@ def time_ms(table: str, as_of: datetime | int | str | None) -> int | None:
     return int(moment.timestamp() * 1000)
 
 
+def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules:
+    """Return what the options of a stream say.
+
+    Raises:
+        OptionError: One is malformed, or two contradict each other.
+    """
+    after = _number(name, "starting-snapshot-id", own.get("starting-snapshot-id"))
+    since = _number(name, "stream-from-timestamp", own.get("stream-from-timestamp"))
+    if after is not None and since is not None:
+        raise OptionError(
+            f"Cannot read {name}: options starting-snapshot-id and stream-from-timestamp say where the stream begins: "
+            "give one of them."
+        )
+    if own.get("on-change") == "changes":
+        raise OptionError(f"Cannot read {name}: on-change=changes is not there yet: give {', '.join(_ON_CHANGE)}.")
+    skipping = [
+        operation
+        for operation in (Operation.OVERWRITE, Operation.DELETE)
+        if _parsed(name, f"streaming-skip-{operation.value}-snapshots", own, boolean)
+    ]
+    return StreamRules(
+        branch=branch,
+        after_snapshot_id=after,
+        since_ms=since,
+        on_change=OnChange(_parsed(name, "on-change", own, one_of(*_ON_CHANGE)) or OnChange.FAIL),
+        skipped=frozenset(skipping),
+        limits=Limits(
+            files=_parsed(name, "streaming-max-files-per-micro-batch", own, positive_integer),
+            rows=_parsed(name, "streaming-max-rows-per-micro-batch", own, positive_integer),
+        ),
+    )
+
+
 def _number(name: str, option: str, text: str | None) -> int | None:
-    if text is None:
+    return None if text is None else _parsed(name, option, {option: text}, integer)
+
+
+def _parsed(name: str, option: str, own: Mapping[str, str], parse: Callable[[str], _Value]) -> _Value | None:
+    if option not in own:
         return None
     try:
-        return int(text)
-    except ValueError:
-        raise OptionError(f"Cannot read {name}: option '{option}' is {text!r}, expected a whole number.") from None
+        return parse(own[option])
+    except ValueError as problem:
+        raise OptionError(f"Cannot read {name}: option '{option}' is {own[option]!r}, {problem}.") from None
 
 
 def _names(name: str, text: str) -> tuple[str, ...]:

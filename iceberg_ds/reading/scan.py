@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, DataFileContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -148,6 +156,19 @@ class ScanPlan:
     left_out: int = 0
 
 
+def chosen_schema(name: str, metadata: TableMetadata, choice: SnapshotChoice) -> tuple[Snapshot | None, Schema]:
+    """Return the snapshot that is read, None if there is none yet, and its columns.
+
+    Raises:
+        OptionError: There is no such snapshot or schema.
+    """
+    try:
+        snapshot = choice.of(metadata)
+        return snapshot, choice.schema(metadata, snapshot)
+    except ValueError as problem:
+        raise OptionError(f"Cannot read {name}: {problem}.") from problem
+
+
 def plan_scan(  # noqa: PLR0913  # all but three by name
     name: str,
     metadata: TableMetadata,
@@ -174,11 +195,7 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
         UnsupportedTableError: A file cannot be read, or is listed twice.
         DataFileError: Manifests cannot be read.
     """
-    try:
-        snapshot = choice.of(metadata)
-        schema = choice.schema(metadata, snapshot)
-    except ValueError as problem:
-        raise OptionError(f"Cannot read {name}: {problem}.") from problem
+    snapshot, schema = chosen_schema(name, metadata, choice)
     meant = None
     if where is not None:
         at_schema = metadata.model_copy(update={"current_schema_id": schema.schema_id})
@@ -218,30 +235,72 @@ def _read(name: str, io: FileIO, snapshot: Snapshot | None, meant: FilterRange |
 
     Files that a manifest of its own leaves out count as far as the manifest list tells their number.
     """
-    try:
+    with _naming_manifests(name, io, snapshot):
         manifests = live_manifests(io, snapshot)
         wanted = [one for one in manifests if one.content != 0 or meant is None or meant.may_touch(one)]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-            read = list(readers.map(lambda one: _live(io, one), wanted))
-    except Exception as error:  # of any storage library
-        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
-        raise DataFileError(
-            f"Cannot read {name}: the manifests of snapshot {snapshot.snapshot_id if snapshot else None} cannot be "
-            f"read: {reason}. {advice(error)}".rstrip()
-        ) from masked_cause(error, io.properties)
-    files = [live for listed in read for live in listed]
+        files = [_live_file(entry) for entry in _entries(io, wanted) if entry.status is not ManifestEntryStatus.DELETED]
     skipped = [one for one in manifests if one not in wanted]
     total = sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in skipped)
     total += sum(live.data_file.content == DataFileContent.DATA for live in files)
     return [live for live in files if meant is None or _may_have(live, meant)], total
 
 
-def _live(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
-    return [
-        LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
-        for entry in all_entries(io, manifest)
-        if entry.status is not ManifestEntryStatus.DELETED
-    ]
+@contextmanager
+def _naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Iterator[None]:
+    """Say of any error in this block which snapshot's manifests cannot be read.
+
+    Raises:
+        DataFileError: They cannot be read.
+    """
+    try:
+        yield
+    except Exception as error:  # of any storage library
+        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
+        raise DataFileError(
+            f"Cannot read {name}: the manifests of snapshot {snapshot.snapshot_id if snapshot else None} cannot be "
+            f"read: {reason}. {advice(error)}".rstrip()
+        ) from masked_cause(error, io.properties)
+
+
+def _entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
+    """Return the entries of manifests, in their order."""
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
+        return [entry for read in readers.map(lambda one: all_entries(io, one), manifests) for entry in read]
+
+
+def _live_file(entry: ManifestEntry) -> LiveFile:
+    return LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
+
+
+def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapshot) -> list[ScanTask]:
+    """Return the data files that a snapshot added, in the order of its manifests, without any deletes.
+
+    Args:
+        name: Identifier of the table, for messages.
+        metadata: The table.
+        io: Opens its storage.
+        snapshot: The snapshot.
+
+    Raises:
+        UnsupportedTableError: A file cannot be read, or is listed twice.
+        DataFileError: Manifests cannot be read.
+    """
+    number = snapshot.snapshot_id
+    with _naming_manifests(name, io, snapshot):
+        # A manifest that the snapshot merged also has files of earlier ones.
+        manifests = [
+            one
+            for one in live_manifests(io, snapshot)
+            if one.content == ManifestContent.DATA and one.added_snapshot_id in {None, number}
+        ]
+        added = [
+            _live_file(entry)
+            for entry in _entries(io, manifests)
+            if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number
+        ]
+    _check(name, added)
+    work = plan_work(LiveFiles(data=added), (), all_specs(metadata), {}, with_all=True)
+    return [_task(item, found.data_file, None) for item, found in zip(work, added, strict=True)]
 
 
 def _may_have(live: LiveFile, meant: FilterRange) -> bool:

@@ -1,4 +1,4 @@
-"""The data source `icebergsource`: reads tables by Python tasks, for `spark.read.format` and for SQL.
+"""The data source `icebergsource`: reads tables by Python tasks, for `spark.read.format`, `readStream` and SQL.
 
 Adapts Spark's Python Data Source API. Spark makes these objects in several Python processes, so each imports only what
 its role needs, when it needs it.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.spark.data_sources import make_known
@@ -20,11 +22,14 @@ from iceberg_ds.spark.workers import loading_modules
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
     from iceberg_ds.reading.python_scan import PythonScan
-    from iceberg_ds.reading.request import PlannedRead
+    from iceberg_ds.reading.request import PlannedRead, ReadRequest
     from iceberg_ds.reading.scan_task import ScanTask
+    from iceberg_ds.reading.stream import Offset
+    from iceberg_ds.reading.stream_read import StreamRead
 
 NAME = "icebergsource"
 # What the plan of a read has chosen already.
@@ -49,11 +54,10 @@ class IcebergSource(DataSource):
         Raises:
             IcebergSinkError: The options are wrong, or the table cannot be read.
         """
-        planned = self._planned()
-        from iceberg_ds.reading.request import EXTRAS
+        request = self._request()
         from iceberg_ds.table.spark_types import spark_struct
 
-        return spark_struct([*planned.fields, *(EXTRAS[name] for name in planned.extras)])
+        return spark_struct(request.result_fields())
 
     def reader(self, schema: StructType) -> IcebergReader:  # noqa: ARG002  # Spark's signature
         """Plan the read.
@@ -61,18 +65,32 @@ class IcebergSource(DataSource):
         Raises:
             IcebergSinkError: The options are wrong, or the table cannot be read.
         """
-        planned = self._planned()
+        request = self._request()
+        planned = request.plan(request.load_for_tasks())
         from iceberg_ds.reading.python_scan import PythonScan, task_groups
 
         return IcebergReader(PythonScan.of(planned), task_groups(planned.plan))
 
-    def _planned(self) -> PlannedRead:
+    def streamReader(self, schema: StructType) -> IcebergStreamReader:  # noqa: N802  # Spark's name
+        """Return the reader of what is appended to the table.
+
+        Raises:
+            OptionError: The options are wrong.
+        """
+        request = self._request()
+        request.refuse_options_of_batches()
+        with suppress(ImportError):  # Spark below 4.2 has no such trigger
+            from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+            SupportsTriggerAvailableNow.register(IcebergStreamReader)
+        return IcebergStreamReader(request, schema)
+
+    def _request(self) -> ReadRequest:
         read_configuration()  # before PyIceberg does, whose errors show its content
         with loading_modules():
             from iceberg_ds.reading.request import ReadRequest
 
-        request = ReadRequest.of({key.lower(): value for key, value in self.options.items()})
-        return request.plan(request.load())
+        return ReadRequest.of({key.lower(): value for key, value in self.options.items()})
 
 
 @dataclass
@@ -102,6 +120,122 @@ class IcebergReader(DataSourceReader):
         """
         assert isinstance(partition, FileGroup)  # noqa: S101  # as `partitions` returns them
         yield from self._scan.rows(partition.tasks)
+
+
+@dataclass
+class StreamedFiles(InputPartition):
+    """The data files of one task of a micro-batch, and how they are read."""
+
+    scan: PythonScan
+    tasks: Sequence[ScanTask]
+
+
+class IcebergStreamReader(DataSourceStreamReader):
+    """Reads what is appended to a table.
+
+    Lives in a process of the driver as long as the query runs. For each micro-batch Spark makes another one, which is
+    pickled into the tasks: it loads nothing, and takes no options along.
+
+    Args:
+        request: What is read.
+        schema: The columns, as Spark has them.
+    """
+
+    def __init__(self, request: ReadRequest, schema: StructType) -> None:
+        self._request = request
+        self._schema = schema
+        self._start: Offset | None = None  # where the next micro-batch begins, which Spark below 4.2 does not tell
+        self._until: int | None = None  # the last snapshot to read
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return nothing: tasks get all they need with their files."""
+        return {}
+
+    @cached_property
+    def _read(self) -> StreamRead:
+        with loading_modules():
+            from iceberg_ds.reading.stream_read import StreamRead
+
+        return StreamRead(self._request, self._schema)
+
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name
+        """Return the offset before everything.
+
+        Raises:
+            IcebergSinkError: The table cannot be loaded.
+        """
+        return self._read.begin().as_json()
+
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: Mapping[str, object] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, object]:
+        """Return where the next micro-batch ends.
+
+        Args:
+            start: Where it begins; None for Spark below 4.2.
+            limit: The most that it takes; None for Spark below 4.2.
+
+        Raises:
+            IcebergSinkError: The table cannot be read, or what follows is not known.
+        """
+        limits = self._request.stream.limits
+        if limit is not None:
+            from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+            from iceberg_ds.reading.stream import NO_LIMITS
+
+            limits = NO_LIMITS if isinstance(limit, ReadAllAvailable) else limits
+        begin = self._offset(start) if start is not None else self._start or self._read.begin()
+        return self._read.next(begin, limits, self._until).as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """Return the limit that Spark is to pass on; with any limit both of the options count."""
+        from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
+
+        limits = self._request.stream.limits
+        if limits.files is not None:
+            return ReadMaxFiles(limits.files)
+        return ReadAllAvailable() if limits.rows is None else ReadMaxRows(limits.rows)
+
+    def reportLatestOffset(self) -> dict[str, object]:  # noqa: N802  # Spark's name
+        """Return the end of the branch, for the progress of the query.
+
+        Raises:
+            IcebergSinkError: The table cannot be loaded.
+        """
+        return self._read.head().as_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Note the last snapshot to read.
+
+        Raises:
+            IcebergSinkError: The table cannot be loaded.
+        """
+        self._until = self._read.head().snapshot
+
+    def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
+        """Return the data files of each task of a micro-batch.
+
+        Raises:
+            IcebergSinkError: The table cannot be read, or what follows is not known.
+        """
+        self._start = self._offset(end)
+        scan, groups = self._read.plan(self._offset(start), self._start)
+        return [StreamedFiles(scan=scan, tasks=tasks) for tasks in groups]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one task.
+
+        Raises:
+            IcebergSinkError: A file cannot be read.
+        """
+        assert isinstance(partition, StreamedFiles)  # noqa: S101  # as `partitions` returns them
+        yield from partition.scan.rows(partition.tasks)
+
+    def _offset(self, given: Mapping[str, object]) -> Offset:
+        from iceberg_ds.reading.stream import Offset
+
+        return Offset.of(self._request.name, given)
 
 
 def frame_by_python(

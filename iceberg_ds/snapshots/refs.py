@@ -250,7 +250,7 @@ def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
     for snapshot in branch_history(metadata, branch):
         if snapshot.snapshot_id in published:
             return True
-        if not _keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:
+        if not keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:
             return False
         if (stood_at := _stood_at(metadata, snapshot, publish_to)) is not None:
             published.add(stood_at)
@@ -259,13 +259,13 @@ def _comes_again(metadata: TableMetadata, branch: str, publish_to: str) -> bool:
 
 def staged_for(metadata: TableMetadata, branch: str) -> str | None:
     """Return the branch that the newest write of a staging branch is published to; None for another branch."""
-    writes = (snapshot for snapshot in branch_history(metadata, branch) if not _keeps_rows(snapshot))
+    writes = (snapshot for snapshot in branch_history(metadata, branch) if not keeps_rows(snapshot))
     newest = next(writes, None)
     to = None if newest is None else _summary_entry(newest, STAGED_FOR_KEY)
     return None if to == branch else to
 
 
-def _keeps_rows(snapshot: Snapshot) -> bool:
+def keeps_rows(snapshot: Snapshot) -> bool:
     """Return whether the branch has the same rows after the snapshot as before it."""
     is_replacement = snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
     return is_replacement or _summary_entry(snapshot, KEEPS_ROWS_KEY) == "true"

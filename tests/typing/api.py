@@ -498,6 +498,7 @@ errors: list[type[iceberg_ds.IcebergSinkError]] = [
     iceberg_ds.RefusedRowsError,
     iceberg_ds.RowCountError,
     iceberg_ds.SchemaMismatchError,
+    iceberg_ds.StreamHistoryError,
     iceberg_ds.TableNotFoundError,
     iceberg_ds.UnsupportedTableError,
 ]

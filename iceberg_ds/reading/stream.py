@@ -1,0 +1,431 @@
+"""Pure: which data files follow the offset of a stream that reads what is appended to a branch.
+
+A branch is read snapshot by snapshot, oldest first, and of each snapshot the data files that it added, in the order of
+its manifests; snapshots and manifests never change. So a snapshot and a number of files say exactly what has been read.
+What cannot be told from the history that the table still has is an error: a stream never passes over rows that it was
+not told to pass over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+
+from iceberg_ds.errors import StreamHistoryError
+from iceberg_ds.parsing import whole_number
+from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.snapshots.refs import (
+    MAIN_BRANCH,
+    Place,
+    begins_a_table,
+    branch_history,
+    branch_snapshot_id,
+    keeps_rows,
+    place_in,
+)
+
+NO_SNAPSHOT = -1
+_BEGIN_ANEW = (
+    "To go on, begin with a new checkpoint: by default the stream reads all rows of the oldest snapshot that is there, "
+    "and then what was appended; option starting-snapshot-id begins after a snapshot whose rows you have"
+)
+
+
+class OnChange(Enum):
+    """What becomes of a snapshot that does more than append rows."""
+
+    FAIL = "fail"  # the stream ends with an error
+    SKIP = "skip"  # it is passed over
+    ADDED_FILES = "added-files"  # the rows of the data files that it added are read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The most that a micro-batch reads; at least one file.
+
+    Attributes:
+        files: Data files; None for no limit.
+        rows: Rows of data files; None for no limit.
+    """
+
+    files: int | None = None
+    rows: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRules:
+    """What a stream reads.
+
+    Attributes:
+        branch: The branch.
+        after_snapshot_id: It begins after this snapshot; None for the beginning.
+        since_ms: It begins with the first snapshot of this time, in milliseconds since the Unix epoch, or later; None
+            for the beginning.
+        on_change: What becomes of a snapshot that changes rows.
+        skipped: Operations whose snapshots are passed over, whatever `on_change` says.
+        limits: The most that a micro-batch reads.
+    """
+
+    branch: str = MAIN_BRANCH
+    after_snapshot_id: int | None = None
+    since_ms: int | None = None
+    on_change: OnChange = OnChange.FAIL
+    skipped: frozenset[Operation] = frozenset()
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offset:
+    """How far a stream has read: a snapshot, all snapshots of the branch before it, and so many of its files.
+
+    Attributes:
+        uuid: The table's UUID.
+        snapshot: Id of the snapshot; -1 if nothing has been read.
+        sequence: Its sequence number; 0 if the table has none.
+        file: How many of its files have been read.
+        files: How many files of it are to be read.
+        whole: Whether these are all its files, of the snapshot that the stream began with, or those that it added.
+    """
+
+    uuid: str
+    snapshot: int = NO_SNAPSHOT
+    sequence: int = 0
+    file: int = 0
+    files: int = 0
+    whole: bool = False
+
+    @classmethod
+    def of(cls, name: str, given: Mapping[str, object]) -> Offset:
+        """Return the offset that a checkpoint holds.
+
+        Raises:
+            StreamHistoryError: It is of another source.
+        """
+        types = {"uuid": str, "snapshot": int, "sequence": int, "file": int, "files": int, "whole": bool}
+        if {key: type(value) for key, value in given.items()} != types:
+            raise StreamHistoryError(
+                f"Cannot read what follows in {name}: the checkpoint holds {dict(given)}, which is no offset of "
+                "icebergsource. Give the query a checkpoint of its own."
+            )
+        return cls(**given)  # type: ignore[arg-type]  # looked at above
+
+    def as_json(self) -> dict[str, object]:
+        """Return what a checkpoint holds."""
+        return asdict(self)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the snapshot has been read to its end."""
+        return self.file == self.files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A snapshot that a stream reads.
+
+    Attributes:
+        snapshot: The snapshot.
+        whole: Whether all its visible rows are read, instead of those that it added.
+    """
+
+    snapshot: Snapshot
+    whole: bool = False
+
+
+# The data files to read of a snapshot, in an order that is always the same.
+FilesOf = Callable[[Step], Sequence[ScanTask]]
+
+
+class Course:
+    """What a stream has to read of a table, as the table is now.
+
+    Args:
+        name: Identifier of the table, for messages.
+        metadata: The table.
+        rules: What the stream reads.
+        files_of: Returns the files of a step; asked for those alone that are read.
+    """
+
+    def __init__(self, name: str, metadata: TableMetadata, rules: StreamRules, files_of: FilesOf) -> None:
+        self._name = name
+        self._metadata = metadata
+        self._rules = rules
+        self._files_of = files_of
+
+    def begin(self) -> Offset:
+        """Return the offset before everything."""
+        return Offset(uuid=str(self._metadata.table_uuid))
+
+    def head(self) -> Offset:
+        """Return the end of the branch, to be shown: the number of files is as the snapshot's summary tells."""
+        newest = next(branch_history(self._metadata, self._rules.branch), None)
+        if newest is None:
+            return self.begin()
+        added = whole_number(summary_entries(newest), "added-data-files", 0)
+        return self._offset(Step(snapshot=newest), added, added)
+
+    def next(self, start: Offset, limits: Limits, until: int | None = None) -> Offset:
+        """Return where the next micro-batch ends; `start` if there is nothing to read.
+
+        Before a snapshot that the stream fails at, it ends: rows before it are read first.
+
+        Args:
+            start: How far the stream has read.
+            limits: The most that the micro-batch reads.
+            until: Id of the last snapshot to read, or -1 for none; None for the head of the branch.
+
+        Raises:
+            StreamHistoryError: What follows is not known, or is a snapshot that the stream fails at.
+        """
+        end, budget = start, _Budget(limits)
+        for step in self._until(start, until):
+            reason = self._why_failing(step)
+            if reason is not None and end != start:
+                break
+            files = self._files(step, reason)
+            first = self._first(step, start, files)
+            taken = budget.take(files[first:])
+            if not taken and first < len(files):
+                break
+            end = self._offset(step, first + taken, len(files))
+            if not end.is_done:
+                break
+        return end
+
+    def between(self, start: Offset, end: Offset) -> Iterator[tuple[Step, Sequence[ScanTask]]]:
+        """Yield the files from one offset to a later one, snapshot by snapshot.
+
+        Raises:
+            StreamHistoryError: They are not known, or of a snapshot that the stream fails at.
+        """
+        steps = self._steps(start)
+        if start == end:
+            return
+        for step in steps:
+            files = self._files(step, self._why_failing(step))
+            first = self._first(step, start, files)
+            if step.snapshot.snapshot_id != end.snapshot:
+                yield step, files[first:]
+                continue
+            self._check_count(end, step, files)
+            yield step, files[first : end.file]
+            return
+        raise self._untold(end)
+
+    def _files(self, step: Step, why_failing: str | None) -> Sequence[ScanTask]:
+        if why_failing is not None:
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: snapshot {step.snapshot.snapshot_id} of branch "
+                f"'{self._rules.branch}' ({why_failing}) changes rows, and on-change is 'fail'. Start the query again "
+                "with on-change=skip to pass such snapshots over, or with on-change=added-files to read the rows of "
+                "the files that they add."
+            )
+        return self._files_of(step) if step.whole or self._reads(step.snapshot) else ()
+
+    def _reads(self, snapshot: Snapshot) -> bool:
+        change = _change_of(snapshot)
+        if change is None:
+            return not keeps_rows(snapshot)
+        return self._on_change(snapshot) is OnChange.ADDED_FILES
+
+    def _on_change(self, snapshot: Snapshot) -> OnChange:
+        operation = None if snapshot.summary is None else snapshot.summary.operation
+        return OnChange.SKIP if operation in self._rules.skipped else self._rules.on_change
+
+    def _why_failing(self, step: Step) -> str | None:
+        """Return what a snapshot does that the stream fails at, or None."""
+        if step.whole or self._on_change(step.snapshot) is not OnChange.FAIL:
+            return None
+        return _change_of(step.snapshot)
+
+    def _first(self, step: Step, start: Offset, files: Sequence[ScanTask]) -> int:
+        """Return how many files of a step have been read."""
+        if step.snapshot.snapshot_id != start.snapshot:
+            return 0
+        self._check_count(start, step, files)
+        return start.file
+
+    def _check_count(self, offset: Offset, step: Step, files: Sequence[ScanTask]) -> None:
+        if (offset.files, offset.whole) != (len(files), step.whole):
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: the checkpoint counts {offset.files} files of snapshot "
+                f"{offset.snapshot}, of which {len(files)} are to be read now. Start the query with the options that "
+                "it had, until it has read this snapshot."
+            )
+
+    def _offset(self, step: Step, file: int, files: int) -> Offset:
+        snapshot = step.snapshot
+        return Offset(
+            uuid=str(self._metadata.table_uuid),
+            snapshot=snapshot.snapshot_id,
+            sequence=snapshot.sequence_number or 0,
+            file=file,
+            files=files,
+            whole=step.whole,
+        )
+
+    def _until(self, start: Offset, until: int | None) -> Sequence[Step]:
+        steps = self._steps(start)
+        ids = [step.snapshot.snapshot_id for step in steps]
+        if until is None:
+            return steps
+        if until in ids:
+            return steps[: ids.index(until) + 1]
+        if until in {NO_SNAPSHOT, start.snapshot}:
+            return ()
+        raise self._untold(Offset(uuid=start.uuid, snapshot=until))
+
+    def _steps(self, start: Offset) -> Sequence[Step]:
+        """Return the snapshots that are still to be read, oldest first.
+
+        Raises:
+            StreamHistoryError: They are not known.
+        """
+        branch, metadata = self._rules.branch, self._metadata
+        if start.uuid != str(metadata.table_uuid):
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: it is another table (UUID {metadata.table_uuid}) than the "
+                f"one that the checkpoint is of (UUID {start.uuid}), under the same name. {_BEGIN_ANEW}."
+            )
+        ref = metadata.refs.get(branch)
+        if branch != MAIN_BRANCH and (ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH):
+            raise StreamHistoryError(f"Cannot read what follows in {self._name}: it has no branch '{branch}'.")
+        history = list(branch_history(metadata, branch))
+        if start.snapshot == NO_SNAPSHOT:
+            return self._from_beginning(history)
+        since = _since(history, start.snapshot)
+        if since is None:
+            raise self._untold(start)
+        own = [Step(snapshot=found, whole=start.whole) for found in history if found.snapshot_id == start.snapshot]
+        if start.is_done:
+            return since
+        if not own:  # the rest of its files is not known any more
+            raise self._untold(start)
+        return [*own, *since]
+
+    def _from_beginning(self, history: Sequence[Snapshot]) -> Sequence[Step]:
+        """Return the snapshots that a stream reads which has read nothing."""
+        rules = self._rules
+        if rules.after_snapshot_id is not None:
+            since = _since(history, rules.after_snapshot_id)
+            if since is None:
+                raise StreamHistoryError(
+                    f"Cannot read what follows in {self._name}: starting-snapshot-id is {rules.after_snapshot_id}, and "
+                    f"what follows this snapshot is not known: the history of branch '{rules.branch}' shows "
+                    f"{_known(history)}. Give one of these."
+                )
+            return since
+        steps = [Step(snapshot=snapshot) for snapshot in reversed(history)]
+        if rules.since_ms is not None:
+            before = [number for number, step in enumerate(steps) if step.snapshot.timestamp_ms < rules.since_ms]
+            if before:
+                return steps[before[-1] + 1 :]
+            if steps and not begins_a_table(steps[0].snapshot):
+                raise StreamHistoryError(
+                    f"Cannot read what follows in {self._name}: history since stream-from-timestamp {rules.since_ms} "
+                    f"has expired; it begins with snapshot {steps[0].snapshot.snapshot_id} of "
+                    f"{steps[0].snapshot.timestamp_ms}. Give a time after that, or leave the option out to read all "
+                    "rows of that snapshot first."
+                )
+        return [Step(snapshot=step.snapshot, whole=True) for step in steps[:1]] + steps[1:]
+
+    def _untold(self, offset: Offset) -> StreamHistoryError:
+        """Return why what follows an offset is not known."""
+        branch = self._rules.branch
+        place = place_in(self._metadata, branch, offset.snapshot, sequence_number=offset.sequence or None)
+        if place is Place.OUTSIDE:
+            reason = (
+                f"snapshot {offset.snapshot}, up to which it was read, is not in the history of branch '{branch}', "
+                f"which stands at snapshot {branch_snapshot_id(self._metadata, branch)}: the branch was set back, or "
+                "the table was replaced. Set the branch forward again if that was not meant"
+            )
+        else:
+            known = _known(list(branch_history(self._metadata, branch)))
+            reason = (
+                f"snapshot {offset.snapshot}, up to which it was read, has expired, and what was appended since may "
+                f"have expired with it: branch '{branch}' shows {known}. Keep snapshots for longer than the query rests"
+            )
+        return StreamHistoryError(f"Cannot read what follows in {self._name}: {reason}. {_BEGIN_ANEW}.")
+
+
+class _Budget:
+    """What a micro-batch may still take."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._files = 0
+        self._rows = 0
+
+    def take(self, files: Sequence[ScanTask]) -> int:
+        """Return how many of these files are taken, the first ones."""
+        for number, task in enumerate(files):
+            if self._files and self._is_beyond(task):
+                return number
+            self._files += 1
+            self._rows += task.data_file.record_count
+        return len(files)
+
+    def _is_beyond(self, task: ScanTask) -> bool:
+        files, rows = self._limits.files, self._limits.rows
+        return (files is not None and self._files >= files) or (
+            rows is not None and self._rows + task.data_file.record_count > rows
+        )
+
+
+def _since(history: Sequence[Snapshot], snapshot_id: int) -> list[Step] | None:
+    """Return the snapshots of a branch after one, oldest first; None if they are not all known."""
+    since: list[Step] = []
+    for snapshot in history:
+        if snapshot.snapshot_id == snapshot_id:
+            break
+        since.append(Step(snapshot=snapshot))
+    else:
+        if not (history and history[-1].parent_snapshot_id == snapshot_id):
+            return None
+    return since[::-1]
+
+
+def _known(history: Sequence[Snapshot]) -> str:
+    if not history:
+        return "no snapshot"
+    return f"snapshots {history[-1].snapshot_id} to {history[0].snapshot_id}"
+
+
+def _change_of(snapshot: Snapshot) -> str | None:
+    """Return in words what a snapshot does to rows beside appending some, or None."""
+    operation = None if snapshot.summary is None else snapshot.summary.operation
+    entries = summary_entries(snapshot)
+    word = "without an operation" if operation is None else f"operation {operation.value}"
+    added, removed = (whole_number(entries, key, 0) for key in ("added-records", "deleted-records"))
+    if keeps_rows(snapshot):
+        return f"{word}, but with {added} rows in place of {removed}" if added > removed else None
+    if operation is not Operation.APPEND:
+        return word
+    for key in ("added-delete-files", "deleted-data-files"):
+        if whole_number(entries, key, 0):
+            return f"{word}, but with {key} {entries[key]}"
+    return None
+
+
+def why_other_types(fixed: Schema, now: Schema) -> str | None:
+    """Return which field of a stream's columns has another type by now, or None; a dropped field is null from then on.
+
+    Args:
+        fixed: The columns, as the stream has had them since it was started.
+        now: The table's columns.
+    """
+    for number in sorted(fixed.field_ids & now.field_ids):
+        before, after = fixed.find_type(number), now.find_type(number)
+        if before.is_primitive and before != after:
+            return f"column '{fixed.find_column_name(number)}' was of type {before}, and is of type {after} now"
+    return None

@@ -1,0 +1,168 @@
+"""The reads of a running stream, on the driver: loads the table, and plans what lies between two offsets.
+
+The columns are those that the DataFrame was made with, found again by field id however the table changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyspark.sql.types import StructType
+
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.deletes.index import all_specs
+from iceberg_ds.errors import OptionError, SchemaMismatchError
+from iceberg_ds.reading.python_scan import PythonScan, task_groups
+from iceberg_ds.reading.request import EXTRAS, PlannedRead, ReadRequest
+from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
+from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.stream import Course, Limits, Offset, Step, why_other_types
+from iceberg_ds.table.spark_types import spark_struct
+
+
+class StreamRead:
+    """The reads of one run of a query.
+
+    Args:
+        request: What is read.
+        schema: The columns, as Spark has them since the DataFrame was made.
+    """
+
+    def __init__(self, request: ReadRequest, schema: StructType) -> None:
+        self._request = request
+        self._asked = schema
+        self._known: tuple[CatalogClient, Table] | None = None
+        self._schema: Schema | None = None
+        self._files: dict[tuple[int, bool], Sequence[ScanTask]] = {}
+        self._beginning: ScanPlan | None = None  # of the snapshot that is read whole
+
+    def begin(self) -> Offset:
+        """Return the offset before everything.
+
+        Raises:
+            IcebergSinkError: The table cannot be loaded, or its columns have changed.
+        """
+        with self._course() as course:
+            return course.begin()
+
+    def head(self) -> Offset:
+        """Return the end of the branch, as it was when the table was last loaded.
+
+        Raises:
+            IcebergSinkError: The table cannot be loaded, or its columns have changed.
+        """
+        with self._course() as course:
+            return course.head()
+
+    def next(self, start: Offset, limits: Limits, until: int | None = None) -> Offset:
+        """Load the table anew, and return where the next micro-batch ends, as `Course.next` does.
+
+        Raises:
+            IcebergSinkError: The table cannot be read, or what follows is not known.
+        """
+        self._known = None
+        with self._course() as course:
+            return course.next(start, limits, until)
+
+    def plan(self, start: Offset, end: Offset) -> tuple[PythonScan, list[list[ScanTask]]]:
+        """Return what all tasks are told, and the files of each task.
+
+        Raises:
+            IcebergSinkError: The table cannot be read, or what follows is not known.
+        """
+        with self._course() as course:
+            tasks = [task for _, files in course.between(start, end) for task in files]
+            self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
+            planned = self._planned(tasks)
+            return PythonScan.of(planned), task_groups(planned.plan)
+
+    @contextmanager
+    def _course(self) -> Iterator[Course]:
+        if self._known is None:
+            with self._request.loading() as known:
+                self._known = known
+                self._settle_columns(known[1])
+        catalog, table = self._known
+        with catalog.hiding_secrets():
+            files_of = partial(self._files_of, table)
+            yield Course(self._request.name, table.metadata, self._request.stream, files_of)
+
+    def _files_of(self, table: Table, step: Step) -> Sequence[ScanTask]:
+        key = (step.snapshot.snapshot_id, step.whole)
+        if key not in self._files:
+            self._files[key] = self._whole(table, step) if step.whole else self._added(table, step)
+        return self._files[key]
+
+    def _added(self, table: Table, step: Step) -> Sequence[ScanTask]:
+        return added_tasks(self._request.name, table.metadata, table.io, step.snapshot)
+
+    def _whole(self, table: Table, step: Step) -> Sequence[ScanTask]:
+        self._beginning = plan_scan(
+            self._request.name,
+            table.metadata,
+            table.io,
+            SnapshotChoice(snapshot_id=step.snapshot.snapshot_id),
+            where=None,  # the number of files is counted
+            case_sensitive=True,
+            time_zone=None,
+        )
+        return self._beginning.tasks
+
+    def _planned(self, tasks: Sequence[ScanTask]) -> PlannedRead:
+        assert self._known is not None  # noqa: S101  # loaded before
+        assert self._schema is not None  # noqa: S101
+        catalog, table = self._known
+        fields, extras = self._request.chosen(self._schema)
+        plan = ScanPlan(
+            name=self._request.name,
+            snapshot_id=None,
+            schema=self._schema,
+            metadata=table.metadata,
+            tasks=tasks,
+            deletes={},
+            key_files={},
+            key_types={} if self._beginning is None else self._beginning.key_types,
+            specs=all_specs(table.metadata),
+        )
+        return PlannedRead(
+            request=self._request,
+            plan=plan,
+            io=table.io,
+            io_properties=catalog.plan_properties(table),
+            fields=fields,
+            extras=extras,
+        )
+
+    def _settle_columns(self, table: Table) -> None:
+        """Find the table's columns that Spark's are, once; see later that they are of the same types still.
+
+        Raises:
+            SchemaMismatchError: They are not.
+            OptionError: The predicate is none on them.
+        """
+        now = table.schema()
+        if self._schema is None:
+            self._schema = next(filter(self._is_asked, [now, *reversed(table.metadata.schemas)]), None)
+            if self._schema is not None:
+                PythonScan.of(self._planned(()))  # which looks at the predicate
+        if self._schema is None:
+            reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"
+        else:
+            read = self._schema if self._request.where else Schema(*self._request.chosen(self._schema)[0])
+            reason = why_other_types(read, now) or ""
+        if reason:
+            raise SchemaMismatchError(
+                f"Cannot read what follows in {self._request.name}: {reason}. Make the DataFrame of the stream anew, "
+                "and start the query again."
+            )
+
+    def _is_asked(self, schema: Schema) -> bool:
+        with suppress(OptionError):  # an older schema may lack a column that is asked for
+            fields, extras = self._request.chosen(schema)
+            columns = spark_struct([*fields, *(EXTRAS[name] for name in extras)])
+            return columns.simpleString() == self._asked.simpleString()
+        return False
