@@ -256,7 +256,12 @@ class Course:
         return start.file
 
     def _check_count(self, offset: Offset, step: Step, files: Sequence[ScanTask]) -> None:
-        if (offset.files, offset.whole) != (len(files), step.whole):
+        if offset.whole != step.whole:
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: the first micro-batch, which is to be repeated, began with "
+                f"a snapshot that has expired since, and ended with snapshot {offset.snapshot}. {_BEGIN_ANEW}."
+            )
+        if offset.files != len(files):
             raise StreamHistoryError(
                 f"Cannot read what follows in {self._name}: the checkpoint counts {offset.files} files of snapshot "
                 f"{offset.snapshot}, of which {len(files)} are to be read now. Start the query with the options that "
