@@ -33,13 +33,14 @@ CONSTRAINTS = REPOSITORY / ".ci" / "constraints.txt"
 
 SPARKS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 LOWEST_SPARK, LOWEST_PYARROW = SPARKS[0], "18.0.0"
-# What most depends on the version of Spark: how its processes pickle and call the writer, and what a task is told.
+# What most depends on the version of Spark: how its processes pickle and call writers and readers, and what tasks know.
 QUICK = (
     "tests/unit/test_datasource.py",
     "tests/unit/writers/test_parquet.py",
     "tests/integration/test_executor_secrets.py",
     "tests/integration/test_batch.py",
     "tests/integration/test_streaming.py",
+    "tests/integration/reading/test_streams_of_appends.py",
 )
 CORE = (
     *QUICK,

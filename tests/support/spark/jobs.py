@@ -109,6 +109,21 @@ class FeedJob(StreamJob):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FollowJob(StreamJob):
+    """A stream of what is appended to the table that `source` names.
+
+    Attributes:
+        reading: Options of the source.
+    """
+
+    reading: Mapping[str, str] = field(default_factory=dict)
+
+    def _rows(self, spark: SparkSession) -> DataFrame:
+        iceberg_ds.register(spark)
+        return spark.readStream.format("icebergsource").options(**self.reading).load(self.source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchJob:
     """Batches of numbered rows, appended one after the other.
 
@@ -186,7 +201,8 @@ def dump(job: Job) -> str:
 def load(text: str) -> Job:
     """Return the job that `dump` wrote."""
     values = json.loads(text)
-    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (StreamJob, UpsertJob, FeedJob, BatchJob, SqlJob)}
+    of_streams = (StreamJob, UpsertJob, FeedJob, FollowJob)
+    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (*of_streams, BatchJob, SqlJob)}
     return kinds[values.pop("kind")](**values)
 
 

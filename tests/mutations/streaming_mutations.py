@@ -1,0 +1,87 @@
+"""Mutations of streams of what is appended: each loses rows, doubles them, or hides that they are not known."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_STREAM = "unit/reading/test_stream.py::"
+_HISTORY = "properties/test_streams_of_appends.py::TestFollowedTable::runTest"
+
+STREAMING = (
+    Mutation(
+        name="a row that is appended is read twice: files that were read of a snapshot are read again",
+        file="reading/stream.py",
+        before="        return start.file\n",
+        after="        return 0\n",
+        tests=(_STREAM + "test_limits_cut_micro_batches_and_repeats_are_the_same", _HISTORY),
+    ),
+    Mutation(
+        name="a row that is appended is not read: the rest of a snapshot is passed over",
+        file="reading/stream.py",
+        before="        if start.is_done:\n            return since\n",
+        after="        if since or start.is_done:\n            return since\n",
+        tests=(_STREAM + "test_limits_cut_micro_batches_and_repeats_are_the_same", _HISTORY),
+    ),
+    Mutation(
+        name="files of older snapshots in a merged manifest are read again",
+        file="reading/scan.py",
+        before="            if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number\n",
+        after="            if entry.status is not ManifestEntryStatus.DELETED\n",
+        tests=(_STREAM + "test_merged_manifests_have_the_files_of_their_snapshot_alone",),
+    ),
+    Mutation(
+        name="compacted rows are read again",
+        file="reading/stream.py",
+        before="            return not keeps_rows(snapshot)\n",
+        after="            return True\n",
+        tests=(_STREAM + "test_compactions_are_passed_over", _HISTORY),
+    ),
+    Mutation(
+        name="a snapshot that changes rows is passed over without a word",
+        file="reading/stream.py",
+        before="        if step.whole or self._on_change(step.snapshot) is not OnChange.FAIL:\n",
+        after="        if step.whole or self._on_change(step.snapshot) is OnChange.FAIL:\n",
+        tests=(
+            _STREAM + "test_rows_before_a_change_come_and_then_the_stream_fails",
+            _STREAM + "test_deletes_by_key_are_a_change",
+        ),
+    ),
+    Mutation(
+        name="rows that expired unread are passed over without a word",
+        file="reading/stream.py",
+        before="        if not (history and history[-1].parent_snapshot_id == snapshot_id):\n",
+        after="        if not history:\n",
+        tests=(
+            _STREAM + "test_expired_history_is_an_error",
+            _STREAM + "test_branch_that_was_set_back_is_an_error_until_it_is_set_forward",
+        ),
+    ),
+    Mutation(
+        name="the rest of an expired snapshot is passed over without a word",
+        file="reading/stream.py",
+        before="        if not own:  # the rest of its files is not known any more\n            raise self._untold(start)\n",
+        after="",
+        tests=(_STREAM + "test_rest_of_an_expired_snapshot_is_an_error",),
+    ),
+    Mutation(
+        name="rows of another table of the same name are read",
+        file="reading/stream.py",
+        before="        if start.uuid != str(metadata.table_uuid):\n",
+        after="        if not start.uuid:\n",
+        tests=(_STREAM + "test_other_table_of_the_same_name_is_refused",),
+    ),
+    Mutation(
+        name="rows whose snapshots have expired are missing at the beginning",
+        file="reading/stream.py",
+        before="        return [Step(snapshot=step.snapshot, whole=True) for step in steps[:1]] + steps[1:]\n",
+        after="        return steps\n",
+        tests=(_STREAM + "test_stream_begins_with_all_rows_of_the_oldest_snapshot",),
+    ),
+    Mutation(
+        name="the catalog's secrets go to the executors with a stream",
+        file="reading/source.py",
+        before="    def __getstate__(self) -> dict[str, object]:\n",
+        after="    def state(self) -> dict[str, object]:\n",
+        tests=(_STREAM + "test_reader_takes_no_options_into_tasks",),
+    ),
+)
