@@ -99,6 +99,7 @@ def read(  # noqa: PLR0913  # all but two by name
     }
     given = read_options(table, options, asked)
     request = ReadRequest.of(given)
+    request.refuse_options_of_streams()
     loaded = request.load()
     if loaded.metadata_table is not None:
         found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)

@@ -159,6 +159,14 @@ class ReadRequest:
         fields, extras = self.chosen(schema)
         return (*fields, *(EXTRAS[name] for name in extras))
 
+    def refuse_options_of_streams(self) -> None:
+        """Refuse what only a stream can do.
+
+        Raises:
+            OptionError: An option of streams is given.
+        """
+        self._refuse(_OF_STREAMS, "batch")
+
     def refuse_options_of_batches(self) -> None:
         """Refuse what only a batch can do.
 
@@ -175,11 +183,10 @@ class ReadRequest:
         """Plan the read of a table's rows.
 
         Raises:
-            OptionError: There is no such snapshot or column, or an option is one of streams.
+            OptionError: There is no such snapshot or column.
             UnsupportedTableError: The table has files that cannot be read.
             DataFileError: Manifests cannot be read.
         """
-        self._refuse(_OF_STREAMS, "batch")
         table = loaded.table
         with loaded.catalog.hiding_secrets():
             plan = plan_scan(

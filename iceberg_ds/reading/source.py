@@ -66,6 +66,7 @@ class IcebergSource(DataSource):
             IcebergSinkError: The options are wrong, or the table cannot be read.
         """
         request = self._request()
+        request.refuse_options_of_streams()
         planned = request.plan(request.load_for_tasks())
         from iceberg_ds.reading.python_scan import PythonScan, task_groups
 

@@ -13,11 +13,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
-from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.deletes.index import all_specs
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
-from iceberg_ds.reading.request import EXTRAS, PlannedRead, ReadRequest
+from iceberg_ds.reading.request import EXTRAS, LoadedTable, PlannedRead, ReadRequest
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.stream import Course, Limits, Offset, Step, why_other_types
@@ -35,7 +34,7 @@ class StreamRead:
     def __init__(self, request: ReadRequest, schema: StructType) -> None:
         self._request = request
         self._asked = schema
-        self._known: tuple[CatalogClient, Table] | None = None
+        self._known: LoadedTable | None = None
         self._schema: Schema | None = None
         self._files: dict[tuple[int, bool], Sequence[ScanTask]] = {}
         self._beginning: ScanPlan | None = None  # of the snapshot that is read whole
@@ -77,19 +76,19 @@ class StreamRead:
         with self._course() as course:
             tasks = [task for _, files in course.between(start, end) for task in files]
             self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
-            planned = self._planned(tasks)
+            assert self._known is not None  # noqa: S101  # loaded before
+            planned = self._planned(self._known, tasks)
             return PythonScan.of(planned), task_groups(planned.plan)
 
     @contextmanager
     def _course(self) -> Iterator[Course]:
-        if self._known is None:
-            with self._request.loading() as known:
-                self._known = known
-                self._settle_columns(known[1])
-        catalog, table = self._known
-        with catalog.hiding_secrets():
-            files_of = partial(self._files_of, table)
-            yield Course(self._request.name, table.metadata, self._request.stream, files_of)
+        loaded = self._known or self._request.load_for_tasks()
+        with loaded.catalog.hiding_secrets():
+            if self._known is None:
+                self._settle_columns(loaded)
+                self._known = loaded
+            files_of = partial(self._files_of, loaded.table)
+            yield Course(self._request.name, loaded.table.metadata, self._request.stream, files_of)
 
     def _files_of(self, table: Table, step: Step) -> Sequence[ScanTask]:
         key = (step.snapshot.snapshot_id, step.whole)
@@ -112,10 +111,9 @@ class StreamRead:
         )
         return self._beginning.tasks
 
-    def _planned(self, tasks: Sequence[ScanTask]) -> PlannedRead:
-        assert self._known is not None  # noqa: S101  # loaded before
-        assert self._schema is not None  # noqa: S101
-        catalog, table = self._known
+    def _planned(self, loaded: LoadedTable, tasks: Sequence[ScanTask]) -> PlannedRead:
+        assert self._schema is not None  # noqa: S101  # found when the table was first loaded
+        table = loaded.table
         fields, extras = self._request.chosen(self._schema)
         plan = ScanPlan(
             name=self._request.name,
@@ -132,23 +130,23 @@ class StreamRead:
             request=self._request,
             plan=plan,
             io=table.io,
-            io_properties=catalog.plan_properties(table),
+            io_properties=loaded.catalog.plan_properties(table),
             fields=fields,
             extras=extras,
         )
 
-    def _settle_columns(self, table: Table) -> None:
+    def _settle_columns(self, loaded: LoadedTable) -> None:
         """Find the table's columns that Spark's are, once; see later that they are of the same types still.
 
         Raises:
             SchemaMismatchError: They are not.
             OptionError: The predicate is none on them.
         """
-        now = table.schema()
+        now = loaded.table.schema()
         if self._schema is None:
-            self._schema = next(filter(self._is_asked, [now, *reversed(table.metadata.schemas)]), None)
+            self._schema = next(filter(self._is_asked, [now, *reversed(loaded.table.metadata.schemas)]), None)
             if self._schema is not None:
-                PythonScan.of(self._planned(()))  # which looks at the predicate
+                PythonScan.of(self._planned(loaded, ()))  # which looks at the predicate
         if self._schema is None:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"
         else:

@@ -30,7 +30,6 @@ from support.tables.rewrites import rewrite_manifests
 from support.tables.sink import NAME, Sink, rows
 
 from iceberg_ds.errors import OptionError, SchemaMismatchError, StreamHistoryError
-from iceberg_ds.reading.request import ReadRequest
 
 KINDS = pytest.mark.parametrize("tells_start", [True, False], ids=["4.2", "4.1"])
 
@@ -501,8 +500,10 @@ def test_options_of_streams_are_refused_in_batches(sink: Sink) -> None:
     sink.append(1)
     given = {"table": NAME, "warehouse": str(sink.options.warehouse), "on-change": "skip"}
 
+    request = ReadRequest.of(given)
+
     with pytest.raises(OptionError, match="option 'on-change' is none of a batch"):
-        ReadRequest.of(given).plan()
+        request.plan(request.load())
 
 
 def test_reader_takes_no_options_into_tasks(sink: Sink) -> None:
