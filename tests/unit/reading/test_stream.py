@@ -498,12 +498,10 @@ def test_wrong_options_are_refused(sink: Sink, options: dict[str, str], expected
 def test_options_of_streams_are_refused_in_batches(sink: Sink) -> None:
     """A batch would be thought to be limited."""
     sink.append(1)
-    given = {"table": NAME, "warehouse": str(sink.options.warehouse), "on-change": "skip"}
-
-    request = ReadRequest.of(given)
+    source = Follower(sink=sink, options={"on_change": "skip"}).source
 
     with pytest.raises(OptionError, match="option 'on-change' is none of a batch"):
-        request.plan(request.load())
+        source.reader(source.schema())
 
 
 def test_reader_takes_no_options_into_tasks(sink: Sink) -> None:
