@@ -4,8 +4,9 @@ Exactly-once writes, publications and `requeue` read a table's history. What his
 properties as well, which are set in the request that removes the snapshots: the last marker of each writer on each
 branch, which markers are stray, which branches were published, and where rows were replaced. Snapshots stay only where
 no property can say it: where a cherry-picked write has its marker in the picked snapshot alone, where a staging branch
-that waits and its target have to be compared, and in a quarantine table, whose history is the queue of `requeue`. In
-the end the table as it will be is asked what the table as it is was asked, and history that still is needed stays.
+that waits and its target have to be compared, where a named stream has not read them yet, and in a quarantine table,
+whose history is the queue of `requeue`. In the end the table as it will be is asked what the table as it is was asked,
+and history that still is needed stays.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from iceberg_ds.errors import OptionError
 from iceberg_ds.maintenance.retention import Expired, Retention, find_expired
 from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.reading.consumers import awaited_snapshots
 from iceberg_ds.snapshots.origins import replaced_property
 from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY
 from iceberg_ds.snapshots.refs import (
@@ -94,6 +96,7 @@ def plan_expiry(
         ids = [snapshot.snapshot_id for snapshot in branch_history(metadata, branch)][:1]
         held |= dict.fromkeys(ids, f"staging branch '{branch}' waits to be published to '{to}'")
     held |= _quarantined(metadata, added_live)
+    held |= awaited_snapshots(metadata, retention.now_ms)
     for branch in _branches(metadata, without=expired.refs):
         held |= _picked(BranchHistory(metadata, branch))
     while True:

@@ -22,7 +22,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.expressions.parser import Tree, parse_predicate
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.parsing import boolean, integer, one_of, positive_integer
+from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
 from iceberg_ds.reading.metadata_tables import METADATA_TABLES
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
 from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
@@ -52,6 +52,7 @@ _OF_STREAMS = (
     "streaming-max-rows-per-micro-batch",
     "streaming-skip-overwrite-snapshots",
     "streaming-skip-delete-snapshots",
+    "consumer-id",
 )
 _OF_READS = (*_OF_BATCHES, *_OF_STREAMS, "columns", "where")
 _CATALOG_PREFIX = "catalog."
@@ -352,6 +353,7 @@ def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules
         since_ms=since,
         on_change=OnChange(_parsed(name, "on-change", own, one_of(*_ON_CHANGE)) or OnChange.FAIL),
         skipped=frozenset(skipping),
+        consumer_id=_parsed(name, "consumer-id", own, writer_name),
         limits=Limits(
             files=_parsed(name, "streaming-max-files-per-micro-batch", own, positive_integer),
             rows=_parsed(name, "streaming-max-rows-per-micro-batch", own, positive_integer),

@@ -233,6 +233,10 @@ class IcebergStreamReader(DataSourceStreamReader):
         assert isinstance(partition, StreamedFiles)  # noqa: S101  # as `partitions` returns them
         yield from partition.scan.rows(partition.tasks)
 
+    def commit(self, end: Mapping[str, object]) -> None:
+        """Let the table say how far the stream has read, if it has a name."""
+        self._read.note(self._offset(end))
+
     def _offset(self, given: Mapping[str, object]) -> Offset:
         from iceberg_ds.reading.stream import Offset
 

@@ -74,6 +74,7 @@ class StreamRules:
         on_change: What becomes of a snapshot that changes rows.
         skipped: Operations whose snapshots are passed over, whatever `on_change` says.
         limits: The most that a micro-batch reads.
+        consumer_id: Name of the stream, under which the table says how far it has read; None for no name.
     """
 
     branch: str = MAIN_BRANCH
@@ -82,6 +83,7 @@ class StreamRules:
     on_change: OnChange = OnChange.FAIL
     skipped: frozenset[Operation] = frozenset()
     limits: Limits = field(default_factory=Limits)
+    consumer_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

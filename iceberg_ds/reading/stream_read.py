@@ -5,6 +5,7 @@ The columns are those that the DataFrame was made with, found again by field id 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -13,14 +14,18 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
+from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.deletes.index import all_specs
-from iceberg_ds.errors import OptionError, SchemaMismatchError
+from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
+from iceberg_ds.reading.consumers import record_request
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
 from iceberg_ds.reading.request import EXTRAS, LoadedTable, PlannedRead, ReadRequest
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
 from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.reading.stream import Course, Limits, Offset, Step, why_other_types
+from iceberg_ds.reading.stream import NO_SNAPSHOT, Course, Limits, Offset, Step, why_other_types
 from iceberg_ds.table.spark_types import spark_struct
+
+logger = logging.getLogger(__name__)
 
 
 class StreamRead:
@@ -37,6 +42,7 @@ class StreamRead:
         self._known: LoadedTable | None = None
         self._schema: Schema | None = None
         self._files: dict[tuple[int, bool], Sequence[ScanTask]] = {}
+        self._noted: int | None = None
         self._beginning: ScanPlan | None = None  # of the snapshot that is read whole
 
     def begin(self) -> Offset:
@@ -79,6 +85,21 @@ class StreamRead:
             assert self._known is not None  # noqa: S101  # loaded before
             planned = self._planned(self._known, tasks)
             return PythonScan.of(planned), task_groups(planned.plan)
+
+    def note(self, end: Offset) -> None:
+        """Let the table say how far the stream has read, if it has a name; what keeps it from that is logged."""
+        rules = self._request.stream
+        if rules.consumer_id is None or end.snapshot in {NO_SNAPSHOT, self._noted}:
+            return
+        propose = partial(record_request, name=rules.consumer_id, branch=rules.branch, end=end)
+        try:
+            alter_table(self._request.load_for_tasks().catalog, self._request.options.table, propose)
+        except IcebergSinkError as problem:  # the table says less than the stream has read, which harms nothing
+            logger.warning(
+                "%s does not say how far '%s' has read it: %s", self._request.name, rules.consumer_id, problem
+            )
+        else:
+            self._noted = end.snapshot
 
     @contextmanager
     def _course(self) -> Iterator[Course]:

@@ -77,6 +77,13 @@ STREAMING = (
         tests=(_STREAM + "test_stream_begins_with_all_rows_of_the_oldest_snapshot",),
     ),
     Mutation(
+        name="expiry does not wait for a named stream",
+        file="maintenance/resting.py",
+        before="    held |= awaited_snapshots(metadata, retention.now_ms)\n",
+        after="",
+        tests=("unit/reading/test_consumers.py::test_expiry_keeps_what_a_named_stream_has_not_read",),
+    ),
+    Mutation(
         name="the catalog's secrets go to the executors with a stream",
         file="reading/source.py",
         before="    def __getstate__(self) -> dict[str, object]:\n",

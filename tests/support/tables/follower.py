@@ -69,6 +69,8 @@ class Follower:
             limit: The limit that Spark passes on; None for the one of the options.
         """
         reader = self.reader or self.start()
+        if self.committed is not None:  # Spark tells the end of a micro-batch when the next one begins
+            reader.commit(self.committed)
         if len(self.planned) == self.done:
             begin = self.committed
             if self.tells_start:
