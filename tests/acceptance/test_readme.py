@@ -40,6 +40,7 @@ GUIDES = [
         "metrics/prometheus",
         "maintenance/rewrite-data-files",
         "maintenance/index",
+        "reading",
     )
 ]
 KEYS = [
@@ -138,7 +139,12 @@ def test_readme_has_an_example_for_each_way_to_write() -> None:
     examples = read_examples(README)
 
     assert len(examples) >= 4
-    for way in ('.write.format("icebergsink")', '.writeStream.format("icebergsink")', "iceberg_ds.upsert(", ".scan()"):
+    for way in (
+        '.write.format("icebergsink")',
+        '.writeStream.format("icebergsink")',
+        "iceberg_ds.upsert(",
+        "iceberg_ds.read(",
+    ):
         assert any(way in code for code in examples.values())
 
 
@@ -152,7 +158,8 @@ def test_examples_of_readme_and_guides_run_one_after_the_other(tmp_path: Path) -
     printed = run(examples, folder)
 
     assert list(printed) == list(examples)
-    assert int(printed["read"]) == 1010
+    assert int(printed["read"]) == 20
+    assert int(printed["read a stream"]) == 100
     house = Warehouse(folder=folder / "iceberg-warehouse")
     names = house.rows("db.events").column("name").to_pylist()
     assert sum(name.startswith("renamed") for name in names) == 20
