@@ -18,6 +18,7 @@ from support.tables.sink import NAME, Sink, embedded_options, rows
 import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.reading.consumers import CONSUMER_PREFIX
 
 LIMIT = "streaming-max-files-per-micro-batch"
 
@@ -76,13 +77,14 @@ def test_appended_rows_come_once_across_restarts(
     assert query.run() == [[1, 2, 3]]
     assert query.run() == []
     table.append(4)
-    running = query.start({}, processingTime="0 seconds")
+    running = query.start({"consumer-id": "notes"}, processingTime="0 seconds")
     running.processAllAvailable()
     append_files(table, 5, 6)
     running.processAllAvailable()
     running.stop()
     assert query.batches == [[4], [5, 6]]
     assert running.lastProgress is not None
+    assert table.table().properties.keys() >= {f"{CONSUMER_PREFIX}notes"}
     query.batches = []
     table.append(7)
     assert query.run() == [[7]]
