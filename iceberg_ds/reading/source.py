@@ -65,7 +65,7 @@ class IcebergSource(DataSource):
         Raises:
             IcebergSinkError: The options are wrong, or the table cannot be read.
         """
-        request = self._request()
+        request = self._last_request()
         request.refuse_options_of_streams()
         planned = request.plan(request.load_for_tasks())
         from iceberg_ds.reading.python_scan import PythonScan, task_groups
@@ -78,13 +78,19 @@ class IcebergSource(DataSource):
         Raises:
             OptionError: The options are wrong.
         """
-        request = self._request()
+        request = self._last_request()
         request.refuse_options_of_batches()
         with suppress(ImportError):  # Spark below 4.2 has no such trigger
             from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
             SupportsTriggerAvailableNow.register(IcebergStreamReader)
         return IcebergStreamReader(request, schema)
+
+    def _last_request(self) -> ReadRequest:
+        """Return what is asked for, and forget the options: Spark pickles this object into the tasks, too."""
+        request = self._request()
+        self.options = {}
+        return request
 
     def _request(self) -> ReadRequest:
         read_configuration()  # before PyIceberg does, whose errors show its content

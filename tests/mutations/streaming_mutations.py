@@ -90,4 +90,11 @@ STREAMING = (
         after="    def state(self) -> dict[str, object]:\n",
         tests=(_STREAM + "test_reader_takes_no_options_into_tasks",),
     ),
+    Mutation(
+        name="the catalog's secrets go to the executors with the data source",
+        file="reading/source.py",
+        before="        self.options = {}\n",
+        after="",
+        tests=(_STREAM + "test_source_takes_no_options_into_tasks",),
+    ),
 )

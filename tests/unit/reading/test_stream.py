@@ -513,6 +513,20 @@ def test_reader_takes_no_options_into_tasks(sink: Sink) -> None:
     assert str(sink.options.warehouse).encode() not in pickle.dumps(reader)
 
 
+@pytest.mark.parametrize("kind", ["reader", "streamReader"])
+def test_source_takes_no_options_into_tasks(sink: Sink, kind: str) -> None:
+    """Spark sends the data source with the function that reads: secrets of the catalog would go along."""
+    sink.append(1)
+    source = Follower(sink=sink).source
+    columns = source.schema()
+    folder = str(sink.options.warehouse).encode()
+    assert folder in pickle.dumps(source)
+
+    getattr(source, kind)(columns)
+
+    assert folder not in pickle.dumps(source)
+
+
 def test_progress_shows_the_end_of_the_branch(sink: Sink) -> None:
     """Nobody would see how far a stream is behind."""
     append_files(sink, 1, 2)
