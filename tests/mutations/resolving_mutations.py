@@ -404,7 +404,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="rows that nobody repeats are given up with their staging branch",
         file="snapshots/refs.py",
-        before="if not _keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:",
+        before="if not keeps_rows(snapshot) and _summary_entry(snapshot, STAGED_FOR_KEY) != publish_to:",
         after="if snapshot is None:",
         tests=(
             _BRANCHES + "test_staging_branch_that_is_converted_keeps_what_waits",
