@@ -7,6 +7,7 @@ row's file is found by a few comparisons of the mark. A row whose file has no su
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -22,6 +23,7 @@ from iceberg_ds.reading.scan_task import ScanTask
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+_PLAIN_NAME = re.compile(r"[\w.=-]+", re.ASCII)
 # Name of the column with the marks.
 MARK = "__file_mark"
 _MOST_FILES = 256  # of a portion: 8 comparisons
@@ -85,8 +87,9 @@ def portions(files: Sequence[_Marked]) -> list[Portion[_Marked]]:
     by_size = _packed(files, [_data_file(file).file_size_in_bytes for file in files], is_by_name=False)
     if len(by_size) <= len(files) // _MOST_FILES + _FURTHER_PORTIONS:
         return by_size
-    names = pa.array([_data_file(file).file_path.rpartition("/")[2] for file in files])
-    hashes = spark_hash([names])
+    names = [_data_file(file).file_path.rpartition("/")[2] for file in files]
+    is_plain = all(map(_PLAIN_NAME.fullmatch, names))  # Spark escapes other signs
+    hashes = spark_hash([pa.array(names)]) if is_plain else None
     by_name = by_size if hashes is None else _packed(files, hashes.to_pylist(), is_by_name=True)
     return min(by_size, by_name, key=len)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table import Table
 from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.snapshots import Snapshot
@@ -87,7 +88,7 @@ def metadata_frame(spark: SparkSession, table: Table, name: str, choice: Snapsho
     if name in _OF_TABLE and choice not in {SnapshotChoice(), SnapshotChoice(branch=MAIN_BRANCH)}:
         raise OptionError(f"Cannot read {of}.{name} of one snapshot: it tells of the whole table.")
     try:
-        return spark.createDataFrame(_rows(of, table, name, choice))
+        return spark.createDataFrame(_in_utc(_rows(of, table, name, choice)))
     except IcebergSinkError:
         raise
     except ValueError as problem:
@@ -107,6 +108,14 @@ def _rows(of: str, table: Table, name: str, choice: SnapshotChoice) -> pa.Table:
         return _entries(table, choice.of(table.metadata))
     plan = plan_scan(of, table.metadata, table.io, choice, where=None, case_sensitive=True, time_zone=None)
     return listed_positions(table.io, plan.tasks)
+
+
+def _in_utc(rows: pa.Table) -> pa.Table:
+    """Return the rows with the zone of their times, which PyIceberg leaves out."""
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type) and field.type.tz is None:
+            rows = rows.set_column(number, field.name, pc.assume_timezone(rows.column(number), "UTC"))
+    return rows
 
 
 def _entries(table: Table, snapshot: Snapshot | None) -> pa.Table:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from urllib.parse import urlparse
 
-from pyiceberg.types import NestedField
+from pyiceberg.types import DoubleType, FloatType, NestedField, TimeType
 from pyspark.errors import AnalysisException, ParseException
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
@@ -30,6 +30,12 @@ logger = logging.getLogger(__name__)
 Reader: TypeAlias = Literal["auto", "spark", "python"]
 _READERS: tuple[Reader, ...] = get_args(Reader)
 _NAME_MAPPING = "schema.name-mapping.default"
+# What predicates mean in Spark depends on these, and here they mean what they mean by the defaults.
+_DEFAULTS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+}
 _SESSION_ZONE, _CASE_SENSITIVE = "spark.sql.session.timeZone", "spark.sql.caseSensitive"
 # The largest number of deleted positions that the driver reads.
 _MOST_POSITIONS = 20_000_000
@@ -104,7 +110,7 @@ def read(  # noqa: PLR0913  # all but two by name
     if loaded.metadata_table is not None:
         found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)
         return _selected(request, found, request.columns or found.columns)
-    planned = request.plan(loaded)
+    planned = request.plan(loaded, prunes=_reads_predicates_alike(spark))
     rows, how = _rows(spark, planned, given, reader)
     logger.info(
         "Reading snapshot %s of %s: %d data files, %d passed over, %s, planned in %d ms",
@@ -118,16 +124,17 @@ def read(  # noqa: PLR0913  # all but two by name
     return _selected(request, rows, planned.names)
 
 
+def _reads_predicates_alike(spark: SparkSession) -> bool:
+    """Return whether Spark understands predicates as this package does: by its defaults."""
+    return all(str(spark.conf.get(key, value)).lower() == value for key, value in _DEFAULTS.items())
+
+
 def _rows(spark: SparkSession, planned: PlannedRead, given: Mapping[str, str], reader: Reader) -> tuple[DataFrame, str]:
     """Return the rows, with all columns that the predicate may need, and how they are read."""
-    fields = planned.fields
-    if planned.request.where is not None:  # Spark reads only those of them that the predicate needs
-        fields = (*fields, *(field for field in planned.plan.schema.fields if field not in fields))
-    why = (
-        "it is asked for"
-        if reader == "python" and planned.plan.tasks
-        else _why_not_spark(spark, planned, fields, reader)
-    )
+    fields = (*planned.fields, *(field for field in planned.tested() if field not in planned.fields))
+    why: str | None = None
+    if planned.plan.tasks:
+        why = "it is asked for" if reader == "python" else _why_not_spark(spark, planned, fields, reader)
     if why is None:
         scan = SparkScan(spark=spark, io=planned.io, plan=planned.plan, fields=fields, extras=planned.extras)
         return scan.frame(), "by Spark"
@@ -153,11 +160,13 @@ def _why_not_files(plan: ScanPlan) -> str | None:
     """Return why Spark cannot read the files of a scan whatever filesystems it has, or None if it can."""
     if _NAME_MAPPING in plan.metadata.properties:
         return f"property {_NAME_MAPPING} says that the table may have files without field ids"
-    for number in plan.key_types:
+    for number, kind in plan.key_types.items():
         try:
             column_of(plan, number)
         except LookupError:
             return f"rows are deleted by field {number}, which is inside a column"
+        if isinstance(kind, TimeType | FloatType | DoubleType):  # Spark takes 0.0 and -0.0 for one number
+            return f"rows are deleted by field {number}, which is of type {kind}"
     paths = [*(task.work.path for task in plan.tasks), *plan.key_files]
     misread = next(filter(is_misread, paths), None)
     if misread is not None:

@@ -20,6 +20,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError
 from iceberg_ds.expressions.parser import Tree, parse_predicate
+from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
@@ -180,8 +181,12 @@ class ReadRequest:
         for key in sorted(self.given.intersection(names)):
             raise OptionError(f"Cannot read {self.name}: option '{key}' is none of a {kind}: leave it out.")
 
-    def plan(self, loaded: LoadedTable) -> PlannedRead:
+    def plan(self, loaded: LoadedTable, *, prunes: bool = True) -> PlannedRead:
         """Plan the read of a table's rows.
+
+        Args:
+            loaded: The table.
+            prunes: Whether files are passed over that cannot have rows of the predicate.
 
         Raises:
             OptionError: There is no such snapshot or column.
@@ -195,7 +200,7 @@ class ReadRequest:
                 table.metadata,
                 table.io,
                 self.choice,
-                where=self._tree(),
+                where=self._tree() if prunes else None,
                 case_sensitive=bool(self.options.case_sensitive),
                 time_zone=self.options.time_zone,
             )
@@ -242,6 +247,8 @@ class ReadRequest:
                 raise OptionError(
                     f"Cannot read {self.name}: it has no column '{column}' (columns: {', '.join(names)})."
                 )
+        if not self.columns:
+            raise OptionError(f"Cannot read {self.name}: columns names none. Leave it out to read all.")
         if len({*extras, *(field.field_id for field in fields)}) < len(self.columns):
             raise OptionError(f"Cannot read {self.name}: a column is named twice: {', '.join(self.columns)}.")
         return tuple(fields), tuple(extras)
@@ -286,6 +293,20 @@ class PlannedRead:
     def names(self) -> list[str]:
         """Names of the columns of the result."""
         return [*(field.name for field in self.fields), *self.extras]
+
+    def tested(self) -> tuple[NestedField, ...]:
+        """Return the columns that the predicate names; all, if only Spark understands it."""
+        where, options = self.request.where, self.request.options
+        if where is None:
+            return ()
+        fields = self.plan.schema.fields
+        try:
+            test = RowFilter(
+                where, self.plan.schema, case_sensitive=bool(options.case_sensitive), time_zone=options.time_zone
+            )
+        except ValueError:
+            return fields
+        return tuple(fields[position] for position in test.positions)
 
 
 def read_options(table: str, options: Mapping[str, str] | None, asked: Mapping[str, object]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import IcebergType
+from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
 
 from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work, why_not_readable
 from iceberg_ds.deletes.work import FileWork
@@ -43,6 +43,8 @@ from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
 logger = logging.getLogger(__name__)
 
 _READERS = 8
+# 1583-01-01, in days since 1970: Spark shifts earlier times in filters that it pushes down.
+_FIRST_DAY, _DAY_US = -141_349, 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,7 @@ class ScanPlan:
         key_types: Types of the columns that equality deletes delete by, by field id.
         specs: The table's partition specs, by spec id.
         left_out: How many data files were left out by the predicate.
+        early_times: Ids of columns of dates and times of which some may be from before 1583, or unknown.
     """
 
     name: str
@@ -154,6 +157,7 @@ class ScanPlan:
     key_types: Mapping[int, IcebergType]
     specs: Mapping[int, PartitionSpec]
     left_out: int = 0
+    early_times: frozenset[int] = frozenset()
 
 
 def chosen_schema(name: str, metadata: TableMetadata, choice: SnapshotChoice) -> tuple[Snapshot | None, Schema]:
@@ -196,6 +200,12 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
         DataFileError: Manifests cannot be read.
     """
     snapshot, schema = chosen_schema(name, metadata, choice)
+    defaults = [number for number in schema.field_ids if schema.find_field(number).initial_default is not None]
+    if defaults:
+        raise UnsupportedTableError(
+            f"Cannot read {name}: column '{schema.find_column_name(defaults[0])}' has an initial default, the value of "
+            "files from before it, which is not read here. Read the table with an engine that knows it."
+        )
     meant = None
     if where is not None:
         at_schema = metadata.model_copy(update={"current_schema_id": schema.schema_id})
@@ -227,6 +237,7 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
         key_types=types,
         specs=specs,
         left_out=total - len(tasks),
+        early_times=_early_times(schema, [found.data_file for found in live.data]),
     )
 
 
@@ -351,6 +362,26 @@ def _task(work: FileWork, entry: DataFile, vector: DeletionVector | None) -> Sca
     return ScanTask(
         work=kept, vector=vector, absent={n: v for n, v in work.partition_values.items() if not _holds(entry, n)}
     )
+
+
+def _early_times(schema: Schema, files: Sequence[DataFile]) -> frozenset[int]:
+    """Return the columns of dates and times that some file may have from before 1583, by their lower bounds."""
+    limits = {
+        field.field_id: _FIRST_DAY if isinstance(field.field_type, DateType) else _FIRST_DAY * _DAY_US
+        for field in schema.fields
+        if isinstance(field.field_type, DateType | TimestampType | TimestamptzType)
+    }
+    found = set()
+    for number, limit in limits.items():
+        for file in files:
+            low = (file.lower_bounds or {}).get(number)
+            values, nulls = ((counts or {}).get(number) for counts in (file.value_counts, file.null_value_counts))
+            if low is None and values is not None and values == nulls:
+                continue  # it has nulls only
+            if low is None or int.from_bytes(low, "little", signed=True) < limit:
+                found.add(number)
+                break
+    return frozenset(found)
 
 
 def _holds(entry: DataFile, field_id: int) -> bool:

@@ -2,19 +2,23 @@
 
 Spark finds columns by field id, but pushes filters down by the names that columns have in the file, with values of the
 types that they have there. So a column is read under a name that no file has, and gets its own name afterwards, if its
-name was ever that of another column, or its type was ever another: a filter on it is then evaluated row by row.
+name was ever that of another column, or may have been, or its type was ever another: a filter on it is then evaluated
+row by row. The same holds for floating-point numbers, whose NaN and negative zero the statistics of Parquet leave out,
+and for times from before 1583, which Spark shifts in filters.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.types import (
     DateType,
+    DoubleType,
+    FloatType,
     IcebergType,
     ListType,
     MapType,
@@ -71,13 +75,18 @@ class ReadColumn:
         )
 
 
-def read_columns(fields: Iterable[NestedField], schemas: Sequence[Schema]) -> list[ReadColumn]:
+def read_columns(
+    fields: Iterable[NestedField], schemas: Sequence[Schema], unfiltered: Collection[int] = ()
+) -> list[ReadColumn]:
     """Return how columns are read.
 
     Args:
         fields: The columns.
-        schemas: All schemas that the table has had.
+        schemas: The schemas that the table has had, as far as it still knows them.
+        unfiltered: Ids of further columns that no filter is to be pushed down on.
     """
+    # Schemas are numbered from 0 on: what an expiry has removed may have had other names.
+    is_whole = {schema.schema_id for schema in schemas} >= set(range(max(schema.schema_id for schema in schemas)))
     owners: dict[str, set[int]] = defaultdict(set)
     types: dict[int, set[str]] = defaultdict(set)
     for schema in schemas:
@@ -88,7 +97,12 @@ def read_columns(fields: Iterable[NestedField], schemas: Sequence[Schema]) -> li
             if isinstance(kind, PrimitiveType):
                 types[number].add(str(kind))
     return [
-        ReadColumn(field=field, name=field.name if _is_plain(field, owners, types) else _free_name(field, owners))
+        ReadColumn(
+            field=field,
+            name=field.name
+            if is_whole and field.field_id not in unfiltered and _is_plain(field, owners, types)
+            else _free_name(field, owners),
+        )
         for field in fields
     ]
 
@@ -123,7 +137,9 @@ def _free_name(field: NestedField, owners: dict[str, set[int]]) -> str:
 
 def _is_plain(field: NestedField, owners: dict[str, set[int]], types: dict[int, set[str]]) -> bool:
     names = list(_names([field], ()))
-    if field.name.lower() == _HIDDEN_COLUMN:
+    if field.name.lower() == _HIDDEN_COLUMN or field.name.startswith("__"):  # as columns of our own
+        return False
+    if any(isinstance(kind, FloatType | DoubleType) for kind in _types(field.field_type)):
         return False
     return all(len(owners[name] | {number}) == 1 and len(types[number]) <= 1 for number, name in names)
 

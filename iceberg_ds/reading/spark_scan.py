@@ -28,7 +28,7 @@ from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.files import is_local
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
-from iceberg_ds.reading.file_marks import Portion, portions
+from iceberg_ds.reading.file_marks import MARK, Portion, portions
 from iceberg_ds.reading.request import EXTRAS
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask
@@ -40,8 +40,11 @@ from iceberg_ds.table.spark_types import spark_struct, spark_type
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# Spark's switch for finding columns by field id; it reads it when a query runs, so it stays on in the session.
-FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
+# How Spark finds columns by field id; it asks when a query runs, so these stay in the session.
+_SETTINGS = {
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",  # a file without ids is an error, and not nulls
+}
 _OPTIONS = {
     "ignoreMissingFiles": "false",  # whatever the session says: a missing file is an error
     "ignoreCorruptFiles": "false",
@@ -82,7 +85,8 @@ class SparkScan:
         Raises:
             DataFileError: A data file is missing, or a delete file is damaged.
         """
-        self.spark.conf.set(FIELD_IDS, "true")
+        for key, value in _SETTINGS.items():
+            self.spark.conf.set(key, value)
         special = [task for task in self.plan.tasks if task.has_deletes or task.absent or self.extras]
         plain = [task for task in self.plan.tasks if not (task.has_deletes or task.absent or self.extras)]
         positions = deleted_positions(self.io, special)
@@ -104,7 +108,10 @@ class SparkScan:
         keys = {key.path: key for task in portion.files for key in task.work.keys}
         columns = self._columns(keys.values())
         rows = self.read_files([task.data_file for task in portion.files], columns)
+        filled = [_filled(column, portion) for column in columns]
         rows = rows.select("*", portion.mark(), F.col("_metadata.row_index").alias(_ROW))
+        if any(task.absent for task in portion.files):
+            rows = rows.select(*filled, MARK, _ROW)
         if any(positions.get(task.work.path) for task in portion.files):
             rows = rows.where(_is_visible(self.spark, portion, positions))
         by_columns: dict[tuple[int, ...], list[KeyFile]] = defaultdict(list)
@@ -113,7 +120,7 @@ class SparkScan:
         for field_ids, of_columns in by_columns.items():
             named = [column for column in columns if column.field.field_id in field_ids]
             rows = _Deleting(self, portion, named).applied(rows, of_columns)
-        shown = [_with_absent(column, portion) for column in columns[: len(self.fields)]]
+        shown = [_as_shown(column) for column in columns[: len(self.fields)]]
         return rows.select(*shown, *(_extra(name, portion) for name in self.extras))
 
     def _columns(self, keys: Iterable[KeyFile]) -> list[ReadColumn]:
@@ -121,7 +128,7 @@ class SparkScan:
         fields = {field.field_id: field for field in self.fields}
         for number in sorted({number for key in keys for number in key.field_ids} - fields.keys()):
             fields[number] = column_of(self.plan, number)
-        return read_columns(fields.values(), self.plan.metadata.schemas)
+        return read_columns(fields.values(), self.plan.metadata.schemas, self.plan.early_times)
 
     def read_files(self, files: Sequence[DataFile], columns: Iterable[ReadColumn]) -> DataFrame:
         """Return the rows of files as they are; columns that a file lacks are null.
@@ -189,7 +196,7 @@ class _Deleting:
             place = self._portion.value(lambda task: self._places[place_of(task.data_file)])
             matches.append((deletes[_PLACE] == _EVERYWHERE) | (deletes[_PLACE] == place))
         for column in self._columns:
-            mine, deleted = rows[column.name], deletes[_key_name(column)]
+            mine, deleted = rows[quoted(column.name)], deletes[_key_name(column)]
             matches.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
         return rows.join(deletes, reduce(and_, matches), "left_anti")
 
@@ -249,16 +256,16 @@ def _as_shown(column: ReadColumn) -> Column:
     return _in_type(F.col(quoted(column.name)), column).alias(column.field.name, metadata=_comment(column))
 
 
-def _with_absent(column: ReadColumn, portion: Portion[ScanTask]) -> Column:
-    """Return a column of the result; files that lack it have the value of their partition."""
+def _filled(column: ReadColumn, portion: Portion[ScanTask]) -> Column:
+    """Return a column as it is read; files that lack it have the value of their partition."""
     number = column.field.field_id
+    read = F.col(quoted(column.name))
     if not any(number in task.absent for task in portion.files):
-        return _as_shown(column)
+        return read
     kind = spark_type(column.field.field_type, with_field_ids=True)
     texts = portion.value(lambda task: as_text(task.absent.get(number), column.field.field_type))
     value = F.unhex(texts) if isinstance(kind, BinaryType) else texts.cast(kind)
-    filled = F.coalesce(F.col(quoted(column.name)), value)
-    return _in_type(filled, column).alias(column.field.name, metadata=_comment(column))
+    return F.coalesce(read, value).alias(column.name)
 
 
 def _in_type(read: Column, column: ReadColumn) -> Column:
