@@ -175,7 +175,7 @@ class IcebergStreamWriter(DataSourceStreamArrowWriter):
 def _refuse_reading() -> NoReturn:
     raise OptionError(
         'Cannot read with format("icebergsink"): it only writes. Read with iceberg_ds.read(spark, "db.table"), or with '
-        'format("icebergsource") after iceberg_ds.register(spark).'
+        'format("icebergsource").'
     )
 
 

@@ -39,8 +39,8 @@ _CHOICES = frozenset({"branch", "tag", "as-of-timestamp", "snapshot-id", "schema
 class IcebergSource(DataSource):
     """The data source `icebergsource`: reads Iceberg tables by Python tasks, without a jar.
 
-    `iceberg_ds.register(spark)` makes it known. Where Spark itself can read the files, `iceberg_ds.read` is several
-    times as fast. Options: docs/reading.md.
+    PySpark finds it by itself where the package is installed. Where Spark itself can read the files, `iceberg_ds.read`
+    is several times as fast. Options: docs/reading.md.
     """
 
     @classmethod

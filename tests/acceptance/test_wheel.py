@@ -152,7 +152,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 
     contents = [name for name in names if ".dist-info/" not in name]
     modules = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "iceberg_ds").rglob("*.py")}
-    assert set(contents) == modules | {"iceberg_ds/py.typed", "pyspark_icebergsink.py"}
+    assert set(contents) == modules | {"iceberg_ds/py.typed", "pyspark_icebergsink.py", "pyspark_icebergsource.py"}
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.10"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = "iceberg_ds"
-_FOUND_BY_SPARK = "pyspark_icebergsink.py"
+_FOUND_BY_SPARK = ("pyspark_icebergsink.py", "pyspark_icebergsource.py")
 _TIMEOUT_S = 1200
 _ALL_PASSED, _SOME_FAILED = 0, 1
 _LAST_CHARACTERS = 4000
@@ -99,7 +99,8 @@ def run(tests: Sequence[str], folder: Path, mutation: Mutation | None = None) ->
     """
     copy = folder / "copy"
     shutil.copytree(REPOSITORY / PACKAGE, copy / PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / _FOUND_BY_SPARK, copy)
+    for module in _FOUND_BY_SPARK:
+        shutil.copy(REPOSITORY / module, copy)
     if mutation is not None:
         fit(mutation)
         module = copy / PACKAGE / mutation.file

@@ -280,7 +280,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_finding_the_data_source_loads_neither_pyiceberg_nor_pyarrow() -> None:
     """Where PyIceberg does not load, PySpark would find no Python data source at all, not even others'."""
-    loaded = loaded_by("import pyspark_icebergsink, iceberg_ds; dir(iceberg_ds)")
+    loaded = loaded_by("import pyspark_icebergsink, pyspark_icebergsource, iceberg_ds; dir(iceberg_ds)")
 
     assert "iceberg_ds.datasource" in loaded
     assert not loaded & {
@@ -303,8 +303,9 @@ def test_a_task_loads_no_catalog_code() -> None:
     assert not loaded & {"sqlalchemy", "pyiceberg.catalog.rest", "pyiceberg.catalog.sql"}
 
 
-def test_pyspark_finds_the_module_by_its_name() -> None:
-    """`format("icebergsink")` would need a registration."""
-    loaded = loaded_by("from pyspark_icebergsink import DefaultSource; assert DefaultSource.name() == 'icebergsink'")
+@pytest.mark.parametrize("name", ["icebergsink", "icebergsource"])
+def test_pyspark_finds_the_module_by_its_name(name: str) -> None:
+    """A format would need a registration, in the session that happens to be active."""
+    loaded = loaded_by(f"from pyspark_{name} import DefaultSource; assert DefaultSource.name() == '{name}'")
 
-    assert "pyspark_icebergsink" in loaded
+    assert f"pyspark_{name}" in loaded

@@ -71,7 +71,7 @@ def test_packed_environment_is_enough_for_executors_that_have_an_interpreter(
     """A user would need PyIceberg and PyArrow on all machines beforehand."""
     python = make_environment(tmp_path / "environment", "iceberg-ds", without=["pyspark", "iceberg-ds"], copied=True)
     (packages,) = (tmp_path / "environment" / "lib").glob("*/site-packages")
-    for part in ("iceberg_ds", "pyspark_icebergsink.py"):
+    for part in ("iceberg_ds", "pyspark_icebergsink.py", "pyspark_icebergsource.py"):
         subprocess.run(["cp", "-r", REPOSITORY / part, packages], check=True)
 
     submit("archives", tmp_path, cluster, lake, python, spark_cores_max="1")  # each executor unpacks 300 MB

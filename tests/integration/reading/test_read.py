@@ -446,3 +446,91 @@ def test_metadata_tables_are_read(spark: SparkSession, house: Warehouse) -> None
         table("snapshots", snapshot_id=first.snapshot_id)
     with pytest.raises(TableNotFoundError):
         table("nothing")
+
+
+def test_filters_find_nan_and_negative_zero(spark: SparkSession, house: Warehouse) -> None:
+    """The statistics of Parquet leave them out: Spark would pass over their rows."""
+    house.append(spark.sql("SELECT 1 AS id, double('NaN') AS f UNION ALL SELECT 2, -1 * double(0)").coalesce(1))
+
+    for where, wanted in (("f > 5", 1), ("f != 0", 1), ("f = double('NaN')", 1), ("f = 0", 2), ("f >= 0 AND f < 1", 2)):
+        assert both(spark, house, columns=["id"], where=where) == [{"id": wanted}]
+        assert rows(iceberg_ds.read(spark, NAME, options=house.options).where(where).select("id")) == [{"id": wanted}]
+
+
+def test_filters_find_days_that_julius_caesar_had(spark: SparkSession, house: Warehouse) -> None:
+    """Spark shifts the ten days that the Gregorian calendar left out as it pushes a filter down."""
+    house.append(spark.sql("SELECT 1 AS id, date'1582-10-10' AS d"))
+
+    assert both(spark, house, columns=["id"], where="d >= date'1582-10-10'") == [{"id": 1}]
+
+
+def test_filters_mean_columns_whose_old_names_have_expired(spark: SparkSession, house: Warehouse) -> None:
+    """A filter would be pushed down to the column that had the name in older files, once old schemas are gone."""
+    house.append(spark.range(3).selectExpr("id", "id + 100 AS a", "id + 200 AS b"))
+    for old, new in (("a", "c"), ("b", "a")):
+        house.table().update_schema().rename_column(old, new).commit()
+    house.append(spark.sql("SELECT 50L AS id, 150L AS c, 250L AS a"))
+
+    iceberg_ds.expire_snapshots(NAME, "now", 1, options=house.options, clean_expired_metadata=True)
+
+    assert len(house.table().metadata.schemas) == 1
+    assert both(spark, house, columns=["id"], where="a = 201") == [{"id": 1}]
+
+
+def test_row_is_deleted_by_a_column_that_its_file_lacks(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
+    """Deleted rows of a partition whose files do not hold its column would come back."""
+    house.append(spark.sql("SELECT 1L AS id, 'US' AS region"), partition_by="region")
+    path, sink = tmp_path / "with-ids.parquet", sink_of(house)
+    pq.write_table(with_ids(pa.table({"id": [7, 8]}), id=1), path)
+    add_in_partition(sink, path, {"region": "EU"}, rows=2)
+    of = next(entry.data_file for entry in entries(sink) if "with-ids" in entry.data_file.file_path)
+    delete_equal(sink, with_ids(pa.table({"region": ["EU"]}), region=2), [2], of)
+
+    assert both(spark, house) == [{"id": 1, "region": "US"}]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "where"),
+    [
+        ("spark.sql.ansi.doubleQuotedIdentifiers", "true", 'a = "b"'),
+        ("spark.sql.parser.escapedStringLiterals", "true", r"a = 'x\ny'"),
+        ("spark.sql.ansi.enabled", "false", "f = 16777217"),
+    ],
+)
+def test_setting_that_changes_predicates_loses_no_row(
+    spark: SparkSession, house: Warehouse, setting: str, value: str, where: str
+) -> None:
+    """Files would be passed over by what the predicate does not mean in this session."""
+    house.append(spark.sql(r"SELECT r'x\ny' AS a, r'x\ny' AS b, float(16777217) AS f"))
+    before = spark.conf.get(setting)
+    spark.conf.set(setting, value)
+    try:
+        found = iceberg_ds.read(spark, NAME, where=where, options=house.options)
+
+        assert found.count() == iceberg_ds.read(spark, NAME, options=house.options).where(where).count() == 1
+    finally:
+        spark.conf.set(setting, str(before))
+
+
+def test_names_with_any_signs_are_deleted_by(spark: SparkSession, house: Warehouse) -> None:
+    """Tables with such names could not be read once they have deletes."""
+    for name in ("a.b", "c`d", "__row_index"):
+        named, quoted = f"db.t{len(name)}", name.replace("`", "``")
+        house.append(spark.range(4).selectExpr("id", f"id AS `{quoted}`"), name=named)
+        options = embedded_options(house.folder, table=named)
+        sink = Sink(catalog=connect(catalog_settings(options)), options=options)
+        delete_equal(sink, with_ids(pa.table({name: [1]}), **{name: 2}), [2])
+
+        assert sorted(row["id"] for row in iceberg_ds.read(spark, named, options=house.options).collect()) == [0, 2, 3]
+
+
+def test_times_of_metadata_tables_are_those_of_the_table(spark: SparkSession, house: Warehouse) -> None:
+    """They would be off by the distance of the session's zone from UTC."""
+    house.append(spark.range(1).toDF("id"))
+    snapshot = house.table().current_snapshot()
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    assert snapshot is not None
+
+    found = iceberg_ds.read(spark, f"{NAME}.snapshots", options=house.options).selectExpr("unix_millis(committed_at)")
+
+    assert found.collect() == [(snapshot.timestamp_ms,)]
