@@ -514,8 +514,8 @@ def test_setting_that_changes_predicates_loses_no_row(
 
 def test_names_with_any_signs_are_deleted_by(spark: SparkSession, house: Warehouse) -> None:
     """Tables with such names could not be read once they have deletes."""
-    for name in ("a.b", "c`d", "__row_index"):
-        named, quoted = f"db.t{len(name)}", name.replace("`", "``")
+    for number, name in enumerate(("a.b", "c`d", "__row_index")):
+        named, quoted = f"db.t{number}", name.replace("`", "``")
         house.append(spark.range(4).selectExpr("id", f"id AS `{quoted}`"), name=named)
         options = embedded_options(house.folder, table=named)
         sink = Sink(catalog=connect(catalog_settings(options)), options=options)

@@ -58,7 +58,7 @@ def test_name_of_its_own_is_of_no_column() -> None:
     """A column of the user's by that name would be read instead."""
     now = schema((1, "a", LongType()), (2, "__field_1", LongType()))
 
-    assert names(now, schema((1, "a", IntegerType()))) == ["__field_1_", "__field_1"]
+    assert names(now, schema((1, "a", IntegerType()))) == ["__field_1_", "__field_2"]
 
 
 def test_what_spark_cannot_read_is_named() -> None:
