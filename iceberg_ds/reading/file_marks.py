@@ -21,7 +21,7 @@ from iceberg_ds.reading.deleted_rows import word_count
 from iceberg_ds.reading.scan_task import ScanTask
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, SparkSession
 
 _PLAIN_NAME = re.compile(r"[\w.=-]+", re.ASCII)
 # Name of the column with the marks.
@@ -66,20 +66,32 @@ class Portion(Generic[_Marked]):
         found = F.hash("_metadata.file_name") if self.is_by_name else F.col("_metadata.file_size")
         return found.alias(MARK)
 
-    def value(self, of: Callable[[_Marked], object]) -> Column:
-        """Return what `of` returns for a row's file: a number or a text."""
+    def number(self, of: Callable[[_Marked], int]) -> Column:
+        """Return the number that `of` returns for a row's file."""
         values = [of(file) for file in self.files]
         if len(set(values)) == 1:
             return F.lit(values[0])
-        unknown = F.raise_error(F.lit("a file that was read is none of the table's files, by its size or its name"))
 
         def among(start: int, end: int) -> Column:
             if end == start + 1:
-                return F.when(F.col(MARK) == self.marks[start], F.lit(values[start])).otherwise(unknown)
+                return F.when(F.col(MARK) == self.marks[start], F.lit(values[start]))
             half = (start + end) // 2
             return F.when(F.col(MARK) < self.marks[half], among(start, half)).otherwise(among(half, end))
 
-        return among(0, len(values))
+        unknown = F.raise_error(F.lit("a file that was read is none of the table's files, by its size or its name"))
+        return F.coalesce(among(0, len(values)), unknown)
+
+    def text(self, spark: SparkSession, of: Callable[[_Marked], str | None]) -> Column:
+        """Return the text that `of` returns for a row's file."""
+        texts = pa.array([of(file) for file in self.files], pa.string())
+        places = {id(file): place for place, file in enumerate(self.files)}
+        return F.get(constant(spark, texts), self.number(lambda file: places[id(file)]))
+
+
+def constant(spark: SparkSession, values: pa.Array) -> Column:
+    """Return an array of values that is evaluated once a query, and not shown in plans."""
+    listed = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    return spark.createDataFrame(pa.table({"constant": listed})).scalar()
 
 
 def portions(files: Sequence[_Marked]) -> list[Portion[_Marked]]:

@@ -15,7 +15,6 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import NestedField, PrimitiveType
@@ -28,7 +27,7 @@ from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.files import is_local
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
-from iceberg_ds.reading.file_marks import MARK, Portion, portions
+from iceberg_ds.reading.file_marks import MARK, Portion, constant, portions
 from iceberg_ds.reading.request import EXTRAS
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask
@@ -108,7 +107,7 @@ class SparkScan:
         keys = {key.path: key for task in portion.files for key in task.work.keys}
         columns = self._columns(keys.values())
         rows = self.read_files([task.data_file for task in portion.files], columns)
-        filled = [_filled(column, portion) for column in columns]
+        filled = [_filled(self.spark, column, portion) for column in columns]
         rows = rows.select("*", portion.mark(), F.col("_metadata.row_index").alias(_ROW))
         if any(task.absent for task in portion.files):
             rows = rows.select(*filled, MARK, _ROW)
@@ -121,7 +120,7 @@ class SparkScan:
             named = [column for column in columns if column.field.field_id in field_ids]
             rows = _Deleting(self, portion, named).applied(rows, of_columns)
         shown = [_as_shown(column) for column in columns[: len(self.fields)]]
-        return rows.select(*shown, *(_extra(name, portion) for name in self.extras))
+        return rows.select(*shown, *(_extra(self.spark, name, portion) for name in self.extras))
 
     def _columns(self, keys: Iterable[KeyFile]) -> list[ReadColumn]:
         """Return the columns to read: those of the result, then those that rows are deleted by beside them."""
@@ -191,9 +190,9 @@ class _Deleting:
         deletes = self._deletes(keys, files)
         if sum(file.file_size_in_bytes for file in files) <= _BROADCAST_BYTES:
             deletes = F.broadcast(deletes)
-        matches = [deletes[_BELOW] > self._portion.value(lambda task: task.work.sequence_number)]
+        matches = [deletes[_BELOW] > self._portion.number(lambda task: task.work.sequence_number)]
         if not all(map(self._is_global, files)):
-            place = self._portion.value(lambda task: self._places[place_of(task.data_file)])
+            place = self._portion.number(lambda task: self._places[place_of(task.data_file)])
             matches.append((deletes[_PLACE] == _EVERYWHERE) | (deletes[_PLACE] == place))
         for column in self._columns:
             mine, deleted = rows[quoted(column.name)], deletes[_key_name(column)]
@@ -210,8 +209,8 @@ class _Deleting:
             .select("*", portion.mark())
             .select(
                 *names,
-                portion.value(lambda file: below[file.file_path]).alias(_BELOW),
-                portion.value(self._place).alias(_PLACE),
+                portion.number(lambda file: below[file.file_path]).alias(_BELOW),
+                portion.number(self._place).alias(_PLACE),
             )
             for portion in portions(files)
         ]
@@ -244,10 +243,8 @@ def _alike(tasks: Sequence[ScanTask]) -> Iterable[Sequence[ScanTask]]:
 def _is_visible(spark: SparkSession, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> Column:
     """Return whether the bit of a row is not set."""
     words, first = as_words(portion.files, positions)
-    column = pa.ListArray.from_arrays(pa.array([0, len(words)], pa.int32()), words)
-    bits = spark.createDataFrame(pa.table({"bits": column})).scalar()  # evaluated once, and not shown in plans
-    at = portion.value(lambda task: first[task.work.path]) + F.shiftright(_ROW, _WORD_SHIFT).cast("int")
-    bit = F.bit_get(F.get(bits, at), F.col(_ROW).bitwiseAND(_BITS_IN_WORD).cast("int"))
+    at = portion.number(lambda task: first[task.work.path]) + F.shiftright(_ROW, _WORD_SHIFT).cast("int")
+    bit = F.bit_get(F.get(constant(spark, words), at), F.col(_ROW).bitwiseAND(_BITS_IN_WORD).cast("int"))
     return F.coalesce(bit, F.lit(0)) == 0
 
 
@@ -256,14 +253,14 @@ def _as_shown(column: ReadColumn) -> Column:
     return _in_type(F.col(quoted(column.name)), column).alias(column.field.name, metadata=_comment(column))
 
 
-def _filled(column: ReadColumn, portion: Portion[ScanTask]) -> Column:
+def _filled(spark: SparkSession, column: ReadColumn, portion: Portion[ScanTask]) -> Column:
     """Return a column as it is read; files that lack it have the value of their partition."""
     number = column.field.field_id
     read = F.col(quoted(column.name))
     if not any(number in task.absent for task in portion.files):
         return read
     kind = spark_type(column.field.field_type, with_field_ids=True)
-    texts = portion.value(lambda task: as_text(task.absent.get(number), column.field.field_type))
+    texts = portion.text(spark, lambda task: as_text(task.absent.get(number), column.field.field_type))
     value = F.unhex(texts) if isinstance(kind, BinaryType) else texts.cast(kind)
     return F.coalesce(read, value).alias(column.name)
 
@@ -280,14 +277,14 @@ def _comment(column: ReadColumn) -> dict[str, str]:
     return {} if column.field.doc is None else {"comment": column.field.doc}
 
 
-def _extra(name: str, portion: Portion[ScanTask]) -> Column:
+def _extra(spark: SparkSession, name: str, portion: Portion[ScanTask]) -> Column:
     """Return a metadata column of Iceberg."""
     match name:
         case "_pos":
             return F.col(_ROW).alias(name)
         case "_file":
-            return portion.value(lambda task: task.work.path).alias(name)
-    return portion.value(lambda task: task.data_file.spec_id).alias(name)
+            return portion.text(spark, lambda task: task.work.path).alias(name)
+    return portion.number(lambda task: task.data_file.spec_id).alias(name)
 
 
 def quoted(name: str) -> str:

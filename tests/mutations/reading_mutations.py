@@ -58,7 +58,7 @@ READING = (
     Mutation(
         name="a key deletes rows that are newer than it",
         file="reading/spark_scan.py",
-        before="        matches = [deletes[_BELOW] > self._portion.value(lambda task: task.work.sequence_number)]\n",
+        before="        matches = [deletes[_BELOW] > self._portion.number(lambda task: task.work.sequence_number)]\n",
         after="        matches = [deletes[_BELOW] > -1]\n",
         spark_tests=(_BOTH + "test_deleted_rows_stay_away",),
     ),
