@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support.checks.reader import rows_of
 from support.exhaustive import examples
 from support.tables.changes_by_others import expire, plain_table
-from support.tables.data_rewrites import data_paths, rewrite
+from support.tables.data_rewrites import data_paths, delete_paths, rewrite
 from support.tables.delete_files import delete_ids
 from support.tables.follower import Follower
 from support.tables.rewrites import rewrite_manifests
@@ -89,7 +89,7 @@ class FollowedTable(RuleBasedStateMachine):
     def overwrite(self, count: int) -> None:
         """Replace all rows."""
         ids = self.new_ids(count)
-        is_empty = not data_paths(self.sink)
+        is_empty = not (data_paths(self.sink) or delete_paths(self.sink))
         self.sink.overwrite(*(rows(number) for number in ids))
         self.added.append(ids)
         if is_empty:  # there was nothing to replace
