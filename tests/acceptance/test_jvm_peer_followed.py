@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.catalogs.shared_catalog import SharedCatalog
+from support.exhaustive import EXHAUSTIVE
 from support.tables.follower import Follower
 from support.tables.sink import NAME, Sink, embedded_options
 
@@ -14,7 +15,7 @@ from iceberg_ds.errors import StreamHistoryError
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
 
-@pytest.mark.parametrize("version", ["1", "2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("1", marks=EXHAUSTIVE), pytest.param("2", marks=EXHAUSTIVE), "3"])
 def test_rows_that_the_jvm_appends_come_once(shared: SharedCatalog, version: str) -> None:
     """Rows that the runtime compacted would come again, and those that it deletes would end no stream."""
     modes = "" if version == "1" else ", 'write.delete.mode' = 'merge-on-read'"

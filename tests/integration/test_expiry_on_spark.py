@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyspark.sql import SparkSession
 from support.checks.invariants import check_clean, check_sound, referenced_files
+from support.exhaustive import EXHAUSTIVE
 from support.keys.conversions import meanwhile
 from support.tables.changes_by_others import plain_catalog, register_elsewhere
 from support.tables.expiry import expired, soon_ms
@@ -66,6 +67,7 @@ def test_the_same_files_go_as_in_one_process(spark: SparkSession, sink: Sink, st
     check_sound(sink.table())
 
 
+@EXHAUSTIVE
 def test_table_that_was_appended_to_loses_lists_alone(spark: SparkSession, sink: Sink) -> None:
     """Files that live on would go with the snapshot that brought them."""
     for number in range(3):
@@ -100,6 +102,7 @@ def test_file_that_a_later_snapshot_refers_to_stays(spark: SparkSession, sink: S
     check_sound(sink.table())
 
 
+@EXHAUSTIVE
 def test_manifest_that_cannot_be_read_leaves_all_files(spark: SparkSession, sink: Sink) -> None:
     """Files of a snapshot that stays would go, because nobody could read that it has them."""
     history(sink)
@@ -134,6 +137,7 @@ def test_job_that_fails_once_snapshots_are_removed_is_told(
     assert sink.ids() == [5, 6]
 
 
+@EXHAUSTIVE
 def test_files_in_the_folder_of_another_table_stay(spark: SparkSession, sink: Sink) -> None:
     """`add_files` brings in files of other tables, which would lose their rows."""
     sink.append(1)

@@ -16,6 +16,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_clean, check_sound
+from support.exhaustive import EXHAUSTIVE
 from support.tables.changes_by_others import plain_catalog
 from support.tables.damage import Listing
 from support.tables.sink import NAME, Sink, epoch, local, paths_of, rows
@@ -106,6 +107,7 @@ def test_the_same_files_go_as_in_one_process(spark: SparkSession, sink: Sink) ->
     check_sound(sink.table())
 
 
+@EXHAUSTIVE
 def test_sample_and_counts_are_all_that_a_streamed_result_holds(
     spark: SparkSession, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_file_that_is_committed_between_the_looks_stays(
     assert sink.ids() == [1, 2]
 
 
+@EXHAUSTIVE
 def test_file_of_a_running_write_is_too_young(spark: SparkSession, sink: Sink) -> None:
     """Its commit would name a file that is gone."""
     sink.append(1)
@@ -150,6 +153,7 @@ def test_file_of_a_running_write_is_too_young(spark: SparkSession, sink: Sink) -
     assert sink.ids() == [1, 2]
 
 
+@EXHAUSTIVE
 def test_nothing_goes_while_a_manifest_cannot_be_read(spark: SparkSession, sink: Sink) -> None:
     """Of a table that is half broken, the sound half would be deleted."""
     sink.append(1)
@@ -177,6 +181,7 @@ def test_listing_that_misses_files_deletes_no_other(spark: SparkSession, sink: S
     check_sound(sink.table())
 
 
+@EXHAUSTIVE
 def test_files_of_a_table_whose_name_begins_with_this_ones_stay(spark: SparkSession, sink: Sink) -> None:
     """Of two tables side by side, `t` and `t_old`, the clean-up of one would take the files of the other."""
     sink.append(1)
@@ -221,6 +226,7 @@ def test_files_of_a_table_below_stay(spark: SparkSession, sink: Sink, by: str) -
     assert catalog.load_table("db.nested").scan().to_arrow().num_rows == 1
 
 
+@EXHAUSTIVE
 def test_rows_of_an_old_inventory_cost_nothing(spark: SparkSession, sink: Sink) -> None:
     """A file that was written anew since the inventory would be deleted, and one that is gone be counted."""
     sink.append(1)
@@ -234,6 +240,7 @@ def test_rows_of_an_old_inventory_cost_nothing(spark: SparkSession, sink: Sink) 
     assert anew.exists()
 
 
+@EXHAUSTIVE
 def test_inventory_may_be_a_view(spark: SparkSession, sink: Sink) -> None:
     """A user of the procedure names a view, and wrong columns or names would be taken for no files."""
     sink.append(1)
@@ -277,6 +284,7 @@ def test_path_that_differs_in_its_prefix_is_told_by_the_mode(
     assert stray.exists() == (mode != "delete")
 
 
+@EXHAUSTIVE
 def test_files_that_were_moved_stop_the_deletion(spark: SparkSession, sink: Sink) -> None:
     """Rows would be deleted for good that are only at the wrong place."""
     sink.append(1)
@@ -291,6 +299,7 @@ def test_files_that_were_moved_stop_the_deletion(spark: SparkSession, sink: Sink
     assert moved.exists()
 
 
+@EXHAUSTIVE
 def test_only_the_files_of_a_location_go(spark: SparkSession, sink: Sink) -> None:
     """A user who names a folder would lose files of others."""
     sink.append(1)
