@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from urllib.parse import urlparse
 
+from pyiceberg.table import TableProperties
 from pyiceberg.types import DoubleType, FloatType, NestedField, TimeType
 from pyspark.errors import AnalysisException, ParseException
 
@@ -18,9 +19,10 @@ from iceberg_ds.reading.request import PlannedRead, ReadRequest, read_options, t
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.source import frame_by_python
 from iceberg_ds.reading.spark_columns import is_misread, why_not_by_spark
-from iceberg_ds.reading.spark_scan import SparkScan, column_of, hadoop_path, quoted
+from iceberg_ds.reading.spark_scan import SparkScan, column_of, hadoop_path
 from iceberg_ds.secrets import is_secret, masked_problem
 from iceberg_ds.spark.filesystems import has_filesystem
+from iceberg_ds.table.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 Reader: TypeAlias = Literal["auto", "spark", "python"]
 _READERS: tuple[Reader, ...] = get_args(Reader)
-_NAME_MAPPING = "schema.name-mapping.default"
+_NAME_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 # What predicates mean in Spark depends on these, and here they mean what they mean by the defaults.
 _DEFAULTS = {
     "spark.sql.ansi.enabled": "true",
@@ -58,8 +60,8 @@ def read(  # noqa: PLR0913  # all but two by name
 
     The snapshot is chosen now: what is committed later is not in it. Rows are read when the DataFrame is used: by
     Spark's own Parquet reader where it can read them, with the session's own filesystems and credentials; else by
-    Python tasks. Switches `spark.sql.parquet.fieldId.read.enabled` on in the session, which Spark asks when a query
-    runs: leave it on.
+    Python tasks. Switches `spark.sql.parquet.fieldId.read.enabled` on in the session, and
+    `spark.sql.parquet.fieldId.read.ignoreMissing` off, for which Spark asks when a query runs: leave them so.
 
     Args:
         spark: The session; classic, or of Spark Connect.

@@ -33,6 +33,7 @@ from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn, as_text, read_columns
 from iceberg_ds.spark.filesystems import listing_files
+from iceberg_ds.table.names import quoted
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_struct, spark_type
 
@@ -86,8 +87,9 @@ class SparkScan:
         """
         for key, value in _SETTINGS.items():
             self.spark.conf.set(key, value)
-        special = [task for task in self.plan.tasks if task.has_deletes or task.absent or self.extras]
-        plain = [task for task in self.plan.tasks if not (task.has_deletes or task.absent or self.extras)]
+        plain, special = list[ScanTask](), list[ScanTask]()
+        for task in self.plan.tasks:
+            (special if task.has_deletes or task.absent or self.extras else plain).append(task)
         positions = deleted_positions(self.io, special)
         frames = [self._plain(plain)] if plain else []
         frames += [self._portion(portion, positions) for some in _alike(special) for portion in portions(some)]
@@ -107,10 +109,9 @@ class SparkScan:
         keys = {key.path: key for task in portion.files for key in task.work.keys}
         columns = self._columns(keys.values())
         rows = self.read_files([task.data_file for task in portion.files], columns)
-        filled = [_filled(self.spark, column, portion) for column in columns]
         rows = rows.select("*", portion.mark(), F.col("_metadata.row_index").alias(_ROW))
         if any(task.absent for task in portion.files):
-            rows = rows.select(*filled, MARK, _ROW)
+            rows = rows.select(*(_filled(self.spark, column, portion) for column in columns), MARK, _ROW)
         if any(positions.get(task.work.path) for task in portion.files):
             rows = rows.where(_is_visible(self.spark, portion, positions))
         by_columns: dict[tuple[int, ...], list[KeyFile]] = defaultdict(list)
@@ -285,8 +286,3 @@ def _extra(spark: SparkSession, name: str, portion: Portion[ScanTask]) -> Column
         case "_file":
             return portion.text(spark, lambda task: task.work.path).alias(name)
     return portion.number(lambda task: task.data_file.spec_id).alias(name)
-
-
-def quoted(name: str) -> str:
-    """Return the name of a column as Spark's functions take it, whatever signs are in it."""
-    return f"`{name.replace('`', '``')}`"

@@ -32,7 +32,7 @@ from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTable
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.spark.transforms import transformed
-from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
+from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text, quoted
 from iceberg_ds.table.spark_types import iceberg_schema, is_writable
 from iceberg_ds.table.spec_parser import parse_columns
 from iceberg_ds.table.specs import describes, evolved_spec, new_sort_order, new_spec, spec_text
@@ -68,7 +68,7 @@ def distributed_by_key(df: DataFrame, keys: Sequence[str] | str, count: int | No
         if position is None:
             problems.append(f"the DataFrame has no key column '{name}' (columns: {', '.join(df.columns)})")
         else:
-            columns.append(F.col(f"`{df.columns[position].replace('`', '``')}`"))
+            columns.append(F.col(quoted(df.columns[position])))
     if problems:
         raise SchemaMismatchError(f"Cannot distribute by key: {'; '.join(problems)}.")
     return df.repartition(count, *columns)
@@ -334,7 +334,7 @@ def _find_source(dataframe: StructType, source_id: int, layout: _Layout) -> tupl
         raise LookupError(
             f"column {wanted} is {found.simpleString()} in the DataFrame and Iceberg's {wanted_type} in the table"
         )
-    return F.col(".".join(f"`{name.replace('`', '``')}`" for name in names)), found
+    return F.col(".".join(map(quoted, names))), found
 
 
 def _find_path(fields: Sequence[NestedField], source_id: int) -> tuple[NestedField, ...]:

@@ -30,7 +30,7 @@ from iceberg_ds.cdc.source_transactions import (
     to_bytes,
 )
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
-from iceberg_ds.table.names import AmbiguousNameError, find_position
+from iceberg_ds.table.names import AmbiguousNameError, find_position, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +141,7 @@ def _fact(changes: DataFrame, argument: str, name: str, wanted: type[DataType]) 
             f"Cannot keep transactions whole: {argument} names '{field.name}', which is "
             f"{field.dataType.simpleString()}. It must be {_KINDS[wanted]}."
         )
-    return F.col(f"`{field.name.replace('`', '``')}`")
+    return F.col(quoted(field.name))
 
 
 def _pack(batches: Iterator[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:

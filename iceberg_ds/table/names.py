@@ -33,7 +33,7 @@ METADATA_COLUMNS = frozenset(
 
 def identifier_text(levels: Iterable[str]) -> str:
     """Return the text of an identifier, with backticks around levels of more than letters, digits and underscores."""
-    return ".".join(level if _PLAIN_LEVEL.fullmatch(level) else f"`{level.replace('`', '``')}`" for level in levels)
+    return ".".join(level if _PLAIN_LEVEL.fullmatch(level) else quoted(level) for level in levels)
 
 
 def names_branch(level: str) -> str | None:
@@ -87,6 +87,11 @@ def why_reserved(name: str) -> str | None:
 
 class AmbiguousNameError(LookupError):
     """A name that could be any of several columns; the message says which."""
+
+
+def quoted(name: str) -> str:
+    """Return a name as Spark's SQL and functions take it, whatever signs are in it."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def find_position(name: str, names: Sequence[str], *, case_sensitive: bool | None = None) -> int | None:
