@@ -72,6 +72,11 @@ if TYPE_CHECKING:
     from iceberg_ds.multi_table.requeue import RequeueResult, requeue
     from iceberg_ds.multi_table.transaction import TableResult, Transaction, TransactionResult, transaction
     from iceberg_ds.reading.read import read
+    from iceberg_ds.row_level.clauses import Delete, Insert, Update
+    from iceberg_ds.row_level.delete_from import delete_from
+    from iceberg_ds.row_level.merge import merge
+    from iceberg_ds.row_level.result import RowLevelResult
+    from iceberg_ds.row_level.update import update
     from iceberg_ds.spark.distribution import distribute
     from iceberg_ds.spark.whole_transactions import whole_transactions
 
@@ -82,8 +87,10 @@ _LATER = {
     "CommitReport": "iceberg_ds.metrics.report",
     "ConvertResult": "iceberg_ds.deletes.convert",
     "Cut": "iceberg_ds.multi_table.cut",
+    "Delete": "iceberg_ds.row_level.clauses",
     "ExpireResult": "iceberg_ds.maintenance.expire_snapshots",
     "Forecast": "iceberg_ds.inspect.forecast",
+    "Insert": "iceberg_ds.row_level.clauses",
     "KeptSnapshot": "iceberg_ds.maintenance.resting",
     "MaintenancePolicy": "iceberg_ds.maintenance.policy",
     "MaintenanceResult": "iceberg_ds.maintenance.maintain",
@@ -100,6 +107,7 @@ _LATER = {
     "RewriteResult": "iceberg_ds.maintenance.rewrite_data_files",
     "RewriteManifestsResult": "iceberg_ds.maintenance.rewrite_manifests",
     "RewritePositionDeleteFilesResult": "iceberg_ds.maintenance.rewrite_position_deletes",
+    "RowLevelResult": "iceberg_ds.row_level.result",
     "StepTaken": "iceberg_ds.maintenance.maintain",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",
@@ -107,11 +115,13 @@ _LATER = {
     "TaskFigures": "iceberg_ds.metrics.report",
     "Transaction": "iceberg_ds.multi_table.transaction",
     "TransactionResult": "iceberg_ds.multi_table.transaction",
+    "Update": "iceberg_ds.row_level.clauses",
     "UpsertResult": "iceberg_ds.deletes.upsert",
     "VerifyResult": "iceberg_ds.inspect.orphans",
     "WriterHealth": "iceberg_ds.inspect.health",
     "check": "iceberg_ds.inspect.check",
     "convert_deletes": "iceberg_ds.deletes.convert",
+    "delete_from": "iceberg_ds.row_level.delete_from",
     "distribute": "iceberg_ds.spark.distribution",
     "expire_snapshots": "iceberg_ds.maintenance.expire_snapshots",
     "fast_forward": "iceberg_ds.commit.fast_forward",
@@ -119,6 +129,7 @@ _LATER = {
     "last_complete": "iceberg_ds.multi_table.cut",
     "maintain": "iceberg_ds.maintenance.maintain",
     "maintaining": "iceberg_ds.maintenance.maintain",
+    "merge": "iceberg_ds.row_level.merge",
     "metrics_collector": "iceberg_ds.metrics.prometheus",
     "progress": "iceberg_ds.inspect.progress",
     "publish": "iceberg_ds.commit.fast_forward",
@@ -132,6 +143,7 @@ _LATER = {
     "serve_metrics": "iceberg_ds.metrics.prometheus",
     "table_health": "iceberg_ds.inspect.health",
     "transaction": "iceberg_ds.multi_table.transaction",
+    "update": "iceberg_ds.row_level.update",
     "upsert": "iceberg_ds.deletes.upsert",
     "upsert_into": "iceberg_ds.deletes.upsert",
     "verify": "iceberg_ds.inspect.verify",
@@ -162,11 +174,13 @@ __all__ = [
     "ConvertResult",
     "Cut",
     "DataFileError",
+    "Delete",
     "ExpireResult",
     "Forecast",
     "IcebergSink",
     "IcebergSinkError",
     "IcebergSource",
+    "Insert",
     "KeptSnapshot",
     "MaintenancePolicy",
     "MaintenanceResult",
@@ -187,6 +201,7 @@ __all__ = [
     "RewritePositionDeleteFilesResult",
     "RewriteResult",
     "RowCountError",
+    "RowLevelResult",
     "SchemaMismatchError",
     "StepTaken",
     "StreamHistoryError",
@@ -198,12 +213,14 @@ __all__ = [
     "Transaction",
     "TransactionResult",
     "UnsupportedTableError",
+    "Update",
     "UpsertResult",
     "VerifyResult",
     "WriterHealth",
     "__version__",
     "check",
     "convert_deletes",
+    "delete_from",
     "distribute",
     "expire_snapshots",
     "fast_forward",
@@ -211,6 +228,7 @@ __all__ = [
     "last_complete",
     "maintain",
     "maintaining",
+    "merge",
     "metrics_collector",
     "progress",
     "publish",
@@ -225,6 +243,7 @@ __all__ = [
     "serve_metrics",
     "table_health",
     "transaction",
+    "update",
     "upsert",
     "upsert_into",
     "verify",

@@ -16,6 +16,7 @@ class FaultPoint(Enum):
     FILE_OPENED = "task: a data file is begun, nobody sees it"
     FILE_CLOSED = "task: a data file is whole, nobody knows of it"
     TASK_WRITTEN = "task: all its files are whole, Spark has no message of them"
+    ROWS_CHANGED = "driver: the files of a row-level operation are whole, in no table, and nothing is sent"
     COMMIT_BEGUN = "committer: all messages are there and fit"
     TABLE_LOADED = "committer: an attempt has loaded the table, and not looked at it"
     MANIFESTS_WRITTEN = "committer: an attempt has written its manifests and its manifest list"

@@ -1,4 +1,4 @@
-"""Runs the tasks of a search for keys."""
+"""Runs the tasks of a search."""
 
 from __future__ import annotations
 
@@ -42,13 +42,16 @@ def _weight(item: FileWork) -> int:
     return 1 + item.read_bytes
 
 
-def resolve(spark: SparkSession | None, plan: SearchPlan, work: Sequence[FileWork]) -> list[GroupAnswer]:
-    """Search data files for keys, try failed tasks again, and return what all tasks found and wrote.
+def resolve(
+    spark: SparkSession | None, plan: SearchPlan, work: Sequence[FileWork], action: str = "search {} for keys"
+) -> list[GroupAnswer]:
+    """Search data files for rows, try failed tasks again, and return what all tasks found and wrote.
 
     Args:
         spark: Runs the tasks; None to run them in this process, one after the other.
         plan: What the tasks are told.
         work: The data files.
+        action: What is being done, with `{}` for the table, for errors.
 
     Returns:
         The answers; an answer with a problem is of a task that failed in every try.
@@ -57,8 +60,7 @@ def resolve(spark: SparkSession | None, plan: SearchPlan, work: Sequence[FileWor
         DataFileError: The job failed as a whole; what its tasks wrote is unknown.
     """
     write = plan.writing.write
-    action = f"search {write.table} for keys"
-    job = TaskJob(plan=plan, write=write, action=action, answer=answer_group, refuse=_refused)
+    job = TaskJob(plan=plan, write=write, action=action.format(write.table), answer=answer_group, refuse=_refused)
     return job.run(spark, grouped(work, parallelism(spark)))
 
 

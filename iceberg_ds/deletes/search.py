@@ -212,6 +212,15 @@ class SearchAnswers:
         return [answer for answer in self._answers.values() if answer.rows]
 
     @property
+    def sequence_numbers(self) -> dict[str, int]:
+        """Data sequence number of each rewritten file, by path: that of the file whose rows it has."""
+        return {
+            file.file_path: answer.sequence_number
+            for answer in self.rewritten.values()
+            for file in answer.rewritten or ()
+        }
+
+    @property
     def added(self) -> Added:
         """All files that tasks wrote."""
         rewritten = (file for answer in self.rewritten.values() for file in answer.rewritten or ())
@@ -383,11 +392,7 @@ class RewriteByKeys:
     @property
     def sequence_numbers(self) -> dict[str, int]:
         """Data sequence number of each rewritten file, by path: that of the file whose rows it has."""
-        return {
-            file.file_path: answer.sequence_number
-            for answer in self._search.answers.rewritten.values()
-            for file in answer.rewritten or ()
-        }
+        return self._search.answers.sequence_numbers
 
     def filtered(self, table: Table) -> FilteredManifests:
         """Return the manifests that replace those of the current branch, without the files to remove.
@@ -412,30 +417,41 @@ class RewriteByKeys:
         rewritten = self._search.answers.rewritten.keys()
         at_stake = {answer.path for answer in self._search.answers.hit if self.keeps_rows} | rewritten
         self._search.check_listed_once(found.path for found in read.files.data if found.path in at_stake)
-        self._check_columns(table.metadata, read.files)
+        staying = [found for found in read.files.equalities if found.path not in self._to_delete.paths]
+        check_columns(table.metadata, replace(read.files, equalities=staying), rewritten)
         gone = {found.path for found in self._to_delete.deletes(read.files)} | rewritten
         found = without_files(read, gone | left_alone(read.files, rewritten))
         self.dropped = found.removed
         self.leaves_deletes = any(delete.path not in self._to_delete.paths for delete in read.files.equalities)
         return found
 
-    def _check_columns(self, metadata: TableMetadata, live: LiveFiles) -> None:
-        columns = set(metadata.schema().field_ids)
-        sources = [KeySource.of(found) for found in live.equalities if found.path not in self._to_delete.paths]
-        sources = [source for source in sources if not columns.issuperset(source.field_ids)]
-        rewritten = [found for found in live.data if found.path in self._search.answers.rewritten]
-        types = key_types(metadata.schemas, sources)
-        if hit := plan_work(replace(live, data=rewritten), sources, all_specs(metadata), types):
-            raise UnsupportedTableError(
-                f"Cannot write {hit[0].path} again, nothing was committed: {hit[0].keys[0].path} deletes rows by a "
-                "column that the table has dropped, and that a new file does not have. Run iceberg_ds.convert_deletes, "
-                "or mark rows by position."
-            )
-
     def _check_unchanged(self, live: LiveFiles) -> None:
         changed = self._search.answers.changed(live)
         if changed:
             raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} meanwhile")
+
+
+def check_columns(metadata: TableMetadata, live: LiveFiles, rewritten: Collection[str]) -> None:
+    """Refuse to write data files again whose rows are deleted by a column that new files do not have.
+
+    Args:
+        metadata: The table.
+        live: The files of the branch, with the equality delete files that stay.
+        rewritten: Paths of the data files that are written again.
+
+    Raises:
+        UnsupportedTableError: There is such a data file.
+    """
+    columns = set(metadata.schema().field_ids)
+    sources = [source for source in map(KeySource.of, live.equalities) if not columns.issuperset(source.field_ids)]
+    again = [found for found in live.data if found.path in rewritten]
+    types = key_types(metadata.schemas, sources)
+    if hit := plan_work(replace(live, data=again), sources, all_specs(metadata), types):
+        raise UnsupportedTableError(
+            f"Cannot write {hit[0].path} again, nothing was committed: {hit[0].keys[0].path} deletes rows by a column "
+            "that the table has dropped, and that a new file does not have. Run iceberg_ds.convert_deletes, or mark "
+            "rows by position."
+        )
 
 
 def left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:

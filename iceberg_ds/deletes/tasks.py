@@ -1,4 +1,4 @@
-"""One task of a search for keys: finds rows, and hides them by position deletes or rewrites their files.
+"""One task of a search: finds rows by key or position, and hides them by position deletes or rewrites their files.
 
 Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so in its answer and leaves no file,
 so that no message of another task is lost, as it would be if the job failed.
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
+from iceberg_ds.deletes.chosen import ChosenRows
 from iceberg_ds.deletes.key_reader import SequenceRule
 from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
@@ -70,12 +72,20 @@ class _Found:
     hidden: pa.Array
     late_keys: pa.Table | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no row of the data file stays."""
+        gone = pc.unique(pa.concat_arrays([self.positions, self.hidden]))
+        return bool(pc.less(gone, self.work.data_file.record_count).true_count == self.work.data_file.record_count)
+
 
 class _Task:
     def __init__(self, plan: SearchPlan, attempt: TaskAttempt) -> None:
         self._plan = plan
         self._io: FileIO = file_io(plan.writing.io_properties, plan.writing.location)
-        self._matcher = Matcher(self._io, plan.key_types, SequenceRule.of(plan.writing))
+        self._finder = (
+            Matcher(self._io, plan.key_types, SequenceRule.of(plan.writing)) if plan.key_types else ChosenRows(self._io)
+        )
         self._rewriter = FileRewriter(self._io, plan.writing, attempt)
         prefix, writing = name_prefix(plan.writing, attempt), plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
@@ -102,7 +112,7 @@ class _Task:
                 )
             self._write_deletes()
         fault_point(FaultPoint.TASK_WRITTEN)
-        read_bytes = self._matcher.read_bytes + self._rewriter.read_bytes
+        read_bytes = self._finder.read_bytes + self._rewriter.read_bytes
         return GroupAnswer(files=tuple(answers), written_deletes=tuple(self._written_deletes), read_bytes=read_bytes)
 
     def discard(self) -> None:
@@ -111,7 +121,7 @@ class _Task:
         delete_files(self._io, [file.file_path for file in written], Proof.TASK_FAILED)
 
     def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
-        found = self._matcher.find(work)
+        found = self._finder.find(work)
         for item in work:
             matches = found.get(item.path)
             if matches is None:
@@ -128,6 +138,8 @@ class _Task:
             )
 
     def _hide(self, found: _Found) -> tuple[DataFile, ...] | None:
+        if not self._plan.key_types and found.is_whole:
+            return ()
         if self._plan.encoding == "position":
             self._waiting.append(HiddenRows(data_file=found.work.data_file, positions=found.positions))
             self._waiting_count += len(found.positions)

@@ -54,6 +54,7 @@ class FileWork:
         data_file: Its manifest entry, without metrics.
         sequence_number: Its data sequence number.
         keys: The files of keys that may have keys of its rows.
+        chosen: Paths of files of positions, in no table, that may name rows of it to remove.
         positions: Paths of the position delete files that may already hide rows of it.
         read_bytes: About how many bytes are read of it.
         partition_values: The values of its identity partition fields, by source column id.
@@ -63,6 +64,7 @@ class FileWork:
     sequence_number: int
     keys: tuple[KeyFile, ...]
     positions: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
     read_bytes: int = 0
     partition_values: Mapping[int, object] = field(default_factory=dict)
 
@@ -90,7 +92,7 @@ class SearchPlan:
         writing: How files are written, and what opens storage.
         specs: The table's partition specs, by spec id.
         sort_orders: The table's sort orders, by order id.
-        key_types: The current types of the key columns, by field id.
+        key_types: The current types of the key columns, by field id; empty if rows are chosen by position.
         encoding: How the rows that are found are removed: by position deletes, or by rewriting their data files.
     """
 

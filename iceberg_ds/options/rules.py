@@ -26,6 +26,7 @@ class Kind(Flag):
     OVERWRITE = auto()
     DATA_SOURCE = auto()  # `format("icebergsink")`
     UPSERT = auto()  # `iceberg_ds.upsert`, which appends
+    ROW_LEVEL = auto()  # `iceberg_ds.delete_from`, `update` and `merge`, which append what is new
     TRANSACTION = auto()  # a line of `iceberg_ds.transaction`
 
 

@@ -37,12 +37,14 @@ from iceberg_ds.table.schema_evolution import propose_schema
 class WriteMode(Enum):
     """What Spark asks for: `mode("append")` and `outputMode("append")`, or `"overwrite"` and `"complete"`.
 
-    Or what `upsert` does: an append by key that looks for the old rows before it commits.
+    Or what `upsert` does: an append by key that looks for the old rows before it commits. Or what `delete_from`,
+    `update` and `merge` do: an append of rows that take the place of others, which are known by position.
     """
 
     APPEND = Kind.APPEND | Kind.DATA_SOURCE
     OVERWRITE = Kind.OVERWRITE | Kind.DATA_SOURCE
     UPSERT = Kind.APPEND | Kind.UPSERT
+    ROW_LEVEL = Kind.APPEND | Kind.ROW_LEVEL
 
 
 # The kind of write that `check` foresees; how rows will come is not known.

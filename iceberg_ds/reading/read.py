@@ -102,18 +102,16 @@ def read(  # noqa: PLR0913  # all but two by name
         "as-of-timestamp": time_ms(table, as_of),
         "branch": branch,
         "tag": tag,
-        "time-zone": str(spark.conf.get(_SESSION_ZONE)),
-        "case-sensitive": str(spark.conf.get(_CASE_SENSITIVE)).lower(),
     }
-    given = read_options(table, options, asked)
+    given = read_options(table, options, {**asked, **predicate_options(spark)})
     request = ReadRequest.of(given)
     request.refuse_options_of_streams()
     loaded = request.load()
     if loaded.metadata_table is not None:
         found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)
-        return _selected(request, found, request.columns or found.columns)
-    planned = request.plan(loaded, prunes=_reads_predicates_alike(spark))
-    rows, how = _rows(spark, planned, given, reader)
+        return selected(request, found, request.columns or found.columns)
+    planned = request.plan(loaded, prunes=reads_predicates_alike(spark))
+    rows, how = frame_of(spark, planned, given, reader)
     logger.info(
         "Reading snapshot %s of %s: %d data files, %d passed over, %s, planned in %d ms",
         planned.plan.snapshot_id,
@@ -123,15 +121,30 @@ def read(  # noqa: PLR0913  # all but two by name
         how,
         (time.monotonic() - started) * 1000,
     )
-    return _selected(request, rows, planned.names)
+    return selected(request, rows, planned.names)
 
 
-def _reads_predicates_alike(spark: SparkSession) -> bool:
+def predicate_options(spark: SparkSession) -> dict[str, str]:
+    """Return the options that say how the session understands names and times in predicates."""
+    return {
+        "time-zone": str(spark.conf.get(_SESSION_ZONE)),
+        "case-sensitive": str(is_case_sensitive(spark)).lower(),
+    }
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Return whether the session tells names apart that differ in case alone."""
+    return str(spark.conf.get(_CASE_SENSITIVE)).lower() == "true"
+
+
+def reads_predicates_alike(spark: SparkSession) -> bool:
     """Return whether Spark understands predicates as this package does: by its defaults."""
     return all(str(spark.conf.get(key, value)).lower() == value for key, value in _DEFAULTS.items())
 
 
-def _rows(spark: SparkSession, planned: PlannedRead, given: Mapping[str, str], reader: Reader) -> tuple[DataFrame, str]:
+def frame_of(
+    spark: SparkSession, planned: PlannedRead, given: Mapping[str, str], reader: Reader = "auto"
+) -> tuple[DataFrame, str]:
     """Return the rows, with all columns that the predicate may need, and how they are read."""
     fields = (*planned.fields, *(field for field in planned.tested() if field not in planned.fields))
     why: str | None = None
@@ -189,7 +202,7 @@ def _why_not_opened(spark: SparkSession, planned: PlannedRead) -> str | None:
     return None if lacking is None else f"Spark has no filesystem for {lacking}, or does not tell"
 
 
-def _selected(request: ReadRequest, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+def selected(request: ReadRequest, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
     """Return the rows that satisfy the predicate, with the columns of the result.
 
     Raises:

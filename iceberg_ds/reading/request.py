@@ -200,7 +200,7 @@ class ReadRequest:
                 table.metadata,
                 table.io,
                 self.choice,
-                where=self._tree() if prunes else None,
+                where=self.tree() if prunes else None,
                 case_sensitive=bool(self.options.case_sensitive),
                 time_zone=self.options.time_zone,
             )
@@ -214,7 +214,7 @@ class ReadRequest:
                 extras=extras,
             )
 
-    def _tree(self) -> Tree | None:
+    def tree(self) -> Tree | None:
         """Return the predicate that files are passed over by; None if only Spark understands it."""
         if self.where is None:
             return None

@@ -144,6 +144,7 @@ class ScanPlan:
         key_types: Types of the columns that equality deletes delete by, by field id.
         specs: The table's partition specs, by spec id.
         left_out: How many data files were left out by the predicate.
+        inside: Paths of the data files all of whose rows satisfy the predicate, by their partitions or metrics.
         early_times: Ids of columns of dates and times of which some may be from before 1583, or unknown.
     """
 
@@ -157,6 +158,7 @@ class ScanPlan:
     key_types: Mapping[int, IcebergType]
     specs: Mapping[int, PartitionSpec]
     left_out: int = 0
+    inside: frozenset[str] = frozenset()
     early_times: frozenset[int] = frozenset()
 
 
@@ -213,7 +215,7 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
             meant = FilterRange(at_schema, where, case_sensitive=case_sensitive, time_zone=time_zone)
         except ValueError:  # whoever filters the rows says what is wrong, or casts what is not cast here
             logger.info("All files of %s are read: the predicate cannot be told by metrics", name)
-    entries, total = _read(name, io, snapshot, meant)
+    entries, inside, total = _read(name, io, snapshot, meant)
     live, vectors = _by_content(name, entries)
     schemas = [*sorted(metadata.schemas, key=lambda one: one.schema_id), schema]
     try:
@@ -237,14 +239,19 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
         key_types=types,
         specs=specs,
         left_out=total - len(tasks),
+        inside=inside,
         early_times=_early_times(schema, [found.data_file for found in live.data]),
     )
 
 
-def _read(name: str, io: FileIO, snapshot: Snapshot | None, meant: FilterRange | None) -> tuple[list[LiveFile], int]:
-    """Return the live files that may have rows of the predicate, deletes included, and how many data files there are.
+def _read(
+    name: str, io: FileIO, snapshot: Snapshot | None, meant: FilterRange | None
+) -> tuple[list[LiveFile], frozenset[str], int]:
+    """Return the live files that may have rows of the predicate, deletes included, and what is known of data files.
 
-    Files that a manifest of its own leaves out count as far as the manifest list tells their number.
+    Returns:
+        The files; paths of the data files that have only such rows; and how many data files there are: those that a
+        manifest of its own leaves out count as far as the manifest list tells their number.
     """
     with _naming_manifests(name, io, snapshot):
         manifests = live_manifests(io, snapshot)
@@ -253,7 +260,9 @@ def _read(name: str, io: FileIO, snapshot: Snapshot | None, meant: FilterRange |
     skipped = [one for one in manifests if one not in wanted]
     total = sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in skipped)
     total += sum(live.data_file.content == DataFileContent.DATA for live in files)
-    return [live for live in files if meant is None or _may_have(live, meant)], total
+    covered = [(live, _coverage(live, meant)) for live in files]
+    inside = frozenset(live.path for live, coverage in covered if coverage is Coverage.INSIDE)
+    return [live for live, coverage in covered if coverage is not Coverage.OUTSIDE], inside, total
 
 
 @contextmanager
@@ -314,9 +323,11 @@ def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapsh
     return [_task(item, found.data_file, None) for item, found in zip(work, added, strict=True)]
 
 
-def _may_have(live: LiveFile, meant: FilterRange) -> bool:
-    is_data = live.data_file.content == DataFileContent.DATA
-    return not is_data or meant.coverage(live.data_file) is not Coverage.OUTSIDE
+def _coverage(live: LiveFile, meant: FilterRange | None) -> Coverage:
+    """Return how much of a data file satisfies the predicate; of deletes, and without a predicate, that is unknown."""
+    if meant is None or live.data_file.content != DataFileContent.DATA:
+        return Coverage.PARTIAL
+    return meant.coverage(live.data_file)
 
 
 def _by_content(name: str, files: Sequence[LiveFile]) -> tuple[LiveFiles, dict[str, DeletionVector]]:

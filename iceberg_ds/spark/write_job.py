@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -28,8 +28,9 @@ _ANSWER = "answer"
 _DEFAULT_TRIES = 4
 _QUERY_ID = "sql.streaming.queryId"
 
-# What a task reports, or why it failed.
-Answer: TypeAlias = TaskCommit | IcebergSinkError
+_Report = TypeVar("_Report")
+# Writes the rows of one task, and returns what it reports; a function of a module.
+ReportTask: TypeAlias = Callable[[WritePlan, Iterator[pa.RecordBatch], TaskAttempt], _Report]
 
 
 def check_session(plan: WritePlan, spark: SparkSession) -> None:
@@ -67,7 +68,7 @@ def write_rows(
         CommitMessageError: The tasks did not report each once.
         IcebergSinkError: What a task raised.
     """
-    answers = run_job(_brought_together(df, plan), plan, action)
+    answers = run_job(_brought_together(df, plan), plan, action, report_task)
     commits = [answer for answer in answers if isinstance(answer, TaskCommit)]
     problem = next((answer for answer in answers if isinstance(answer, IcebergSinkError)), None)
     if problem is not None:
@@ -94,8 +95,16 @@ def _of_no_rows(plan: WritePlan) -> TaskCommit:
     return TaskCommit(plan.write, 0, (), keys=keys, counts=RowCounts(received=0))
 
 
-def run_job(df: DataFrame, plan: WritePlan, action: str) -> list[Answer]:
-    """Write the rows of a DataFrame as they are distributed, and return what the tasks answer; arguments as above.
+def run_job(
+    df: DataFrame, plan: WritePlan, action: str, report: ReportTask[_Report]
+) -> list[_Report | IcebergSinkError]:
+    """Write the rows of a DataFrame as they are distributed, and return what each task reports, or why it failed.
+
+    Args:
+        df: The rows.
+        plan: The plan of the write.
+        action: As `write_rows`.
+        report: Does the work of a task.
 
     Raises:
         DataFileError: As `write_rows`.
@@ -104,7 +113,7 @@ def run_job(df: DataFrame, plan: WritePlan, action: str) -> list[Answer]:
         with warnings.catch_warnings():
             # PySpark warns that it does not know this version of pandas, but nothing here uses pandas.
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-            rows = df.mapInArrow(_task(plan, action, _tries(df.sparkSession)), f"{_ANSWER} BINARY").collect()
+            rows = df.mapInArrow(_task(plan, action, _tries(df.sparkSession), report), f"{_ANSWER} BINARY").collect()
     except ImportError as missing:
         raise DataFileError(
             f"Cannot {action}, nothing was written: Spark's mapInArrow needs pandas ({missing}). "
@@ -129,41 +138,41 @@ def job_failure(action: str, write: WriteIdentity, error: Exception) -> DataFile
     )
 
 
-def _task(plan: WritePlan, action: str, tries: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(
+    plan: WritePlan, action: str, tries: int, report: ReportTask[_Report]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     version, packed = __version__, pickle.dumps(plan)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        answer = answer_of_task(version, packed, action, tries, batches)
-        yield pa.RecordBatch.from_pydict({_ANSWER: pa.array([answer], pa.binary())})
+        if (problem := why_not_version(version)) is not None:
+            answer: _Report | IcebergSinkError = DataFileError(f"Cannot {action}, nothing was written: {problem}.")
+        else:
+            answer = answer_of_task(pickle.loads(packed), action, tries, report, batches)  # noqa: S301  # our own
+        yield pa.RecordBatch.from_pydict({_ANSWER: pa.array([pickle.dumps(answer)], pa.binary())})
 
     return run
 
 
-def answer_of_task(version: str, plan: bytes, action: str, tries: int, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Write the rows of one task, and return its answer, pickled.
+def answer_of_task(
+    plan: WritePlan, action: str, tries: int, report: ReportTask[_Report], batches: Iterator[pa.RecordBatch]
+) -> _Report | IcebergSinkError:
+    """Write the rows of one task, and return what it reports, or why it failed.
 
     Args:
-        version: Version of the package on the driver.
-        plan: The plan of the write, pickled.
+        plan: The plan of the write.
         action: What is being done, for errors.
         tries: How often Spark tries a task.
+        report: Does the work of the task.
         batches: The rows.
     """
-    if (problem := why_not_version(version)) is not None:
-        return pickle.dumps(DataFileError(f"Cannot {action}, nothing was written: {problem}."))
     task = TaskContext.get()
     if task is None:
         raise CommitMessageError(f"Cannot {action}: this is not a Spark task.")
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
-    is_last_try = task.attemptNumber() + 1 >= tries
-    return pickle.dumps(_written(pickle.loads(plan), batches, attempt, is_last_try=is_last_try))  # noqa: S301  # our own
-
-
-def _written(plan: WritePlan, batches: Iterator[pa.RecordBatch], attempt: TaskAttempt, *, is_last_try: bool) -> Answer:
     try:
-        return report_task(plan, in_zone_of_option(plan, batches), attempt)
+        return report(plan, in_zone_of_option(plan, batches), attempt)
     except IcebergSinkError as problem:
-        if isinstance(problem, DataFileError) and not is_last_try:
+        if isinstance(problem, DataFileError) and task.attemptNumber() + 1 < tries:
             raise
         return problem
 

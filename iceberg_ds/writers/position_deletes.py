@@ -47,6 +47,27 @@ def hidden_positions(io: FileIO, deletes: Sequence[str], path: str) -> pa.Array:
     return pa.concat_arrays(found) if found else pa.array([], pa.int64())
 
 
+def positions_by_file(io: FileIO, deletes: str, paths: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the positions of rows that a position delete file names, ascending, data file by data file.
+
+    Args:
+        io: Opens the table's storage.
+        deletes: Path of the position delete file, whose rows are in the order that the spec asks for.
+        paths: Paths of the data files that are wanted.
+    """
+    with io.new_input(deletes).open() as stream:
+        # Row groups of other data files are skipped by their statistics.
+        rows = pq.read_table(stream, columns=[FILE_PATH.name, POS.name], filters=pc.field(FILE_PATH.name).isin(paths))
+    if not rows.num_rows:
+        return
+    begin, rows = 0, rows.combine_chunks()
+    runs = pc.run_end_encode(rows.column(FILE_PATH.name).combine_chunks())
+    positions = rows.column(POS.name).combine_chunks()
+    for path, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield path, positions[begin:end].cast(pa.int64())
+        begin = end
+
+
 def without(positions: pa.Array, hidden: pa.Array) -> pa.Array:
     """Return the positions that are not among the hidden ones, in unchanged order."""
     return positions.filter(pc.invert(pc.is_in(positions, value_set=hidden))) if len(hidden) else positions

@@ -1,0 +1,208 @@
+"""`merge`: changes the rows of a table by the rows of a DataFrame, by clauses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyiceberg.types import NestedField
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+
+from iceberg_ds.errors import OptionError
+from iceberg_ds.reading.read import is_case_sensitive
+from iceberg_ds.row_level.assignments import Assignments
+from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
+from iceberg_ds.row_level.clauses import Clause, Clauses, Delete, Insert, OfTarget, Update
+from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
+from iceberg_ds.row_level.result import RowLevelResult
+from iceberg_ds.secrets import masked_problem
+from iceberg_ds.table.names import AmbiguousNameError, find_position, quoted
+from iceberg_ds.table.spark_types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_TARGET, _SOURCE = "target", "source"
+_IS_SOURCE, _CLAUSE = "__row_level_is_source", "__row_level_clause"
+
+
+def merge(  # noqa: PLR0913  # all but three by name
+    spark: SparkSession,
+    source: DataFrame,
+    table: str,
+    *,
+    on: str | Sequence[str],
+    when_matched: OfTarget | Sequence[OfTarget] = (),
+    when_not_matched: Insert | Sequence[Insert] = (),
+    when_not_matched_by_source: OfTarget | Sequence[OfTarget] = (),
+    options: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    mode: Mode | None = None,
+    isolation_level: Isolation | None = None,
+) -> RowLevelResult:
+    """Change the rows of a table by the rows of a DataFrame, in one snapshot, as Spark's `MERGE INTO`.
+
+    Of the clauses for a row, the first one whose condition is true is carried out; a row without any stays as it is.
+    Expressions name columns as `target.x` and `source.x`, or without these words where one of the two alone has them.
+    The table and the source are joined by Spark; if others commit meanwhile what the isolation level takes for a
+    conflict, or delete rows of the same data files, this is done anew, so the source is computed again.
+
+    Args:
+        spark: The session; classic, or of Spark Connect.
+        source: The rows to merge: a batch.
+        table: Identifier of the table, such as `db.events`.
+        on: Which rows of source and table match: a predicate in Spark's SQL, or the names of columns that are equal.
+        when_matched: What becomes of rows of the table with a row of the source: `iceberg_ds.Update`,
+            `iceberg_ds.Delete`, or a list of these.
+        when_not_matched: What becomes of rows of the source without a row of the table: `iceberg_ds.Insert`, or a list.
+        when_not_matched_by_source: What becomes of rows of the table without a row of the source: `iceberg_ds.Update`,
+            `iceberg_ds.Delete`, or a list.
+        options: As `delete_from`.
+        branch: As `delete_from`.
+        mode: As `delete_from`, with the table property `write.merge.mode`.
+        isolation_level: As `delete_from`, with the table property `write.merge.isolation-level`; under `serializable`
+            any row that others add meanwhile is a conflict.
+
+    Returns:
+        What was done; its `snapshot_id` is None if there was nothing to change.
+
+    Raises:
+        OptionError: The options, arguments or clauses are malformed.
+        RefusedRowsError: More than one row of the source would change one row of the table; nothing was committed.
+        TableNotFoundError: The table does not exist.
+        UnsupportedTableError: The table cannot be read or written.
+        SchemaMismatchError: A required column would become null.
+        CommitConflictError: Others kept changing what is read; nothing was committed.
+        IcebergSinkError: As a write with `format("icebergsink")`.
+    """
+    action = f"merge into {table}"
+    if source.isStreaming:
+        raise OptionError(f"Cannot {action}: the source is a stream. Merge its batches, in foreachBatch.")
+    clauses = Clauses.of(action, when_matched, when_not_matched, when_not_matched_by_source)
+    joined = _Merge(action, source, on, clauses)
+    operation = Operation(
+        command="merge",
+        action=action,
+        changes=joined.changes,
+        takes_values=clauses.update_rows,
+        allows_twice=not any(isinstance(clause, Update) for clause in clauses.matched),
+    )
+    return RowLevelRun(spark, operation, call_options(table, options, branch), mode, isolation_level).run()
+
+
+class _Merge:
+    """The rows that a merge changes.
+
+    Args:
+        action: What is being done, for errors.
+        source: The rows to merge.
+        on: As `merge`.
+        clauses: What becomes of rows.
+    """
+
+    def __init__(self, action: str, source: DataFrame, on: str | Sequence[str], clauses: Clauses) -> None:
+        self._action = action
+        self._source = source
+        self._on = on if isinstance(on, str) else " AND ".join(map(_equal, on))
+        self._clauses = clauses
+        self._is_exact = is_case_sensitive(source.sparkSession)
+        if not self._on:
+            raise OptionError(f"Cannot {action}: on names no column. Name those that are equal, or give a predicate.")
+
+    def changes(self, rows: DataFrame, fields: Sequence[NestedField]) -> DataFrame:
+        """Return the rows that change, as `Operation.changes` does."""
+        joined = self._joined(rows)
+        file, pos = (F.col(f"{_TARGET}.{name}") for name in PLACE)
+        is_target, is_source = file.isNotNull(), F.col(_IS_SOURCE).isNotNull()
+        kinds = (
+            (is_target & is_source, self._clauses.matched),
+            (~is_target, self._clauses.not_matched),
+            (~is_source, self._clauses.not_matched_by_source),
+        )
+        clauses = [clause for _, of_kind in kinds for clause in of_kind]
+        conditions = [self._condition(joined, kind, clause) for kind, of_kind in kinds for clause in of_kind]
+        number = _first(conditions, [F.lit(number) for number in range(len(clauses))])
+        # The number of a row's clause is found once, and each value is then that of its clause.
+        joined = joined.select("*", number.alias(_CLAUSE)).where(F.col(_CLAUSE).isNotNull())
+        chosen = [F.col(_CLAUSE) == number for number in range(len(clauses))]
+        by_clause = zip(*(self._values(joined, clause, fields) for clause in clauses), strict=True)
+        values = [_first(chosen, of_field).alias(field.name) for field, of_field in zip(fields, by_clause, strict=True)]
+        is_row = _first(chosen, [F.lit(not isinstance(clause, Delete)) for clause in clauses])
+        return joined.select(file.alias(FILE), pos.alias(POS), is_row.alias(IS_ROW), *values)
+
+    def _joined(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of table and source side by side, as far as a clause may be about them.
+
+        Raises:
+            OptionError: The condition is wrong.
+        """
+        needs = bool(self._clauses.not_matched), bool(self._clauses.not_matched_by_source)
+        how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}[needs]
+        source = self._source.select("*", F.lit(True).alias(_IS_SOURCE))  # noqa: FBT003
+        with _naming(self._action, self._on):
+            joined = rows.alias(_TARGET).join(source.alias(_SOURCE), F.expr(self._on), how)
+            joined.schema  # noqa: B018  # Spark Connect finds no error before
+        return joined
+
+    def _condition(self, joined: DataFrame, kind: Column, clause: Clause) -> Column:
+        if clause.condition is None:
+            return kind
+        with _naming(self._action, clause.condition):
+            joined.where(clause.condition).schema  # noqa: B018  # for its errors
+        return kind & F.expr(clause.condition)
+
+    def _values(self, joined: DataFrame, clause: Clause, fields: Sequence[NestedField]) -> list[Column]:
+        """Return the value of each column of the table where a clause applies."""
+        nothing = {field.field_id: F.lit(None).cast(spark_type(field.field_type)) for field in fields}
+        if isinstance(clause, Delete):
+            return list(nothing.values())
+        given = clause.values if isinstance(clause, Insert) else clause.assignments
+        if given is None:
+            given = {quoted(field.name): self._of_source(field.name) for field in fields}
+        old = {field.field_id: F.col(f"{_TARGET}.{quoted(field.name)}") for field in fields}
+        assigned = Assignments(self._action, fields, given, case_sensitive=self._is_exact)
+        return assigned.values(joined, nothing if isinstance(clause, Insert) else old)
+
+    def _of_source(self, name: str) -> str:
+        """Return the expression of the source's column of a name.
+
+        Raises:
+            OptionError: It has none, or several.
+        """
+        try:
+            place = find_position(name, self._source.columns, case_sensitive=self._is_exact)
+        except AmbiguousNameError as problem:
+            raise OptionError(f"Cannot {self._action}: of the columns of the source, {problem}.") from problem
+        if place is None:
+            raise OptionError(
+                f"Cannot {self._action}: a clause takes all columns from the source, and it has no column '{name}'. "
+                "Name the columns to set."
+            )
+        return f"{_SOURCE}.{quoted(self._source.columns[place])}"
+
+
+def _equal(name: str) -> str:
+    return f"{_TARGET}.{quoted(name)} = {_SOURCE}.{quoted(name)}"
+
+
+def _first(conditions: Sequence[Column], values: Sequence[Column]) -> Column:
+    """Return the value of the first condition that is true, or null."""
+    pairs = list(zip(conditions, values, strict=True))
+    return reduce(lambda found, pair: found.when(*pair), pairs[1:], F.when(*pairs[0]))
+
+
+@contextmanager
+def _naming(action: str, text: str) -> Iterator[None]:
+    """Name a predicate that Spark does not understand.
+
+    Raises:
+        OptionError: There is such a predicate in the block.
+    """
+    try:
+        yield
+    except (AnalysisException, ParseException) as problem:
+        reason = masked_problem(text, str(problem).strip().splitlines()[0])
+        raise OptionError(f"Cannot {action}: {text!r} is no predicate on table and source: {reason}") from None
