@@ -113,7 +113,10 @@ def run_job(
         with warnings.catch_warnings():
             # PySpark warns that it does not know this version of pandas, but nothing here uses pandas.
             warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-            rows = df.mapInArrow(_task(plan, action, _tries(df.sparkSession), report), f"{_ANSWER} BINARY").collect()
+            names = df.columns
+            numbered = df.toDF(*map(str, range(len(names))))  # mapInArrow takes no name with a dot or a backtick
+            task = _task(plan, action, _tries(df.sparkSession), names, report)
+            rows = numbered.mapInArrow(task, f"{_ANSWER} BINARY").collect()
     except ImportError as missing:
         raise DataFileError(
             f"Cannot {action}, nothing was written: Spark's mapInArrow needs pandas ({missing}). "
@@ -139,7 +142,7 @@ def job_failure(action: str, write: WriteIdentity, error: Exception) -> DataFile
 
 
 def _task(
-    plan: WritePlan, action: str, tries: int, report: ReportTask[_Report]
+    plan: WritePlan, action: str, tries: int, names: Sequence[str], report: ReportTask[_Report]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     version, packed = __version__, pickle.dumps(plan)
 
@@ -147,7 +150,8 @@ def _task(
         if (problem := why_not_version(version)) is not None:
             answer: _Report | IcebergSinkError = DataFileError(f"Cannot {action}, nothing was written: {problem}.")
         else:
-            answer = answer_of_task(pickle.loads(packed), action, tries, report, batches)  # noqa: S301  # our own
+            named = (batch.rename_columns(names) for batch in batches)
+            answer = answer_of_task(pickle.loads(packed), action, tries, report, named)  # noqa: S301  # our own
         yield pa.RecordBatch.from_pydict({_ANSWER: pa.array([pickle.dumps(answer)], pa.binary())})
 
     return run

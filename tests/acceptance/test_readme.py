@@ -40,6 +40,7 @@ GUIDES = [
         "metrics/prometheus",
         "maintenance/rewrite-data-files",
         "maintenance/index",
+        "changing-rows",
         "reading",
     )
 ]

@@ -165,6 +165,44 @@ def count_upserted(result: iceberg_ds.UpsertResult) -> int:
     return (0 if was_replayed or snapshot_id is None else rows + files + read_bytes + int(seconds)) + len(text)
 
 
+def change_rows(spark: SparkSession, source: DataFrame, options: Mapping[str, str]) -> int:
+    """Delete rows, change them, and merge others into them, in every way that a call can be written."""
+    update, delete = iceberg_ds.Update({"n": "n + 1"}, "target.n > 0"), iceberg_ds.Delete()
+    insert = iceberg_ds.Insert(values={"n": "source.n"}, condition=None)
+    results: list[iceberg_ds.RowLevelResult] = [
+        iceberg_ds.delete_from(spark, "db.t", "n = 1"),
+        iceberg_ds.delete_from(spark, table="db.t", where="true", options=options, branch="b", mode="copy-on-write"),
+        iceberg_ds.update(spark, "db.t", {"n": "n + 1"}),
+        iceberg_ds.update(spark, "db.t", assignments={}, where="n = 1", isolation_level="snapshot", mode=None),
+        iceberg_ds.merge(spark, source, "db.t", on=["n"], when_matched=update),
+        iceberg_ds.merge(
+            spark,
+            source=source,
+            table="db.t",
+            on="target.n = source.n",
+            when_matched=[delete, update],
+            when_not_matched=insert,
+            when_not_matched_by_source=(iceberg_ds.Delete(condition="target.n = 0"),),
+            options=None,
+            branch=None,
+            mode="merge-on-read",
+            isolation_level="serializable",
+        ),
+    ]
+    return sum(map(count_changed, results))
+
+
+def count_changed(result: iceberg_ds.RowLevelResult) -> int:
+    """Return every attribute of a result, as a sum where it is a number."""
+    text: str = f"{result}: {result.table}, {result.branch}, {result.to_json()}"
+    was_replayed: bool = result.was_replayed
+    snapshot_id: int | None = result.snapshot_id
+    seconds: float = result.seconds
+    rows: int = result.inserted_rows + result.updated_rows + result.deleted_rows
+    files: int = result.data_files + result.position_delete_files + result.rewritten_files + result.removed_files
+    return (0 if was_replayed or snapshot_id is None else rows + files + int(seconds)) + len(text)
+
+
 def requeue(spark: SparkSession, options: Mapping[str, str]) -> int:
     """Write quarantined rows again, as they came and mended."""
     results: list[iceberg_ds.RequeueResult] = [

@@ -39,6 +39,15 @@ class LocalFrame:
     sparkSession: None = None  # noqa: N815
     jobs: list[int] = field(default_factory=list)
 
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self.schema.names
+
+    def toDF(self, *_: str) -> LocalFrame:  # noqa: N802  # Spark's name
+        """Return these rows: a task gives the columns their names again."""
+        return self
+
     def mapInArrow(self, task: Task, _: str) -> Any:  # noqa: N802  # Spark's name
         """Return what runs the tasks when it is collected."""
 
