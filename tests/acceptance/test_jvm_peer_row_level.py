@@ -1,4 +1,4 @@
-"""`delete_from`, `update` and `merge` beside the same statements of Iceberg's own Spark runtime, on tables of its own."""
+"""`delete_from`, `update` and `merge` beside the same statements of Iceberg's own Spark runtime."""
 
 from __future__ import annotations
 

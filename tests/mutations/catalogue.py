@@ -11,6 +11,7 @@ from mutations.many_tables_mutations import MANY_TABLES
 from mutations.reading_mutations import READING
 from mutations.resolving_mutations import RESOLVING
 from mutations.routing_mutations import ROUTING
+from mutations.row_level_mutations import ROW_LEVEL
 from mutations.streaming_mutations import STREAMING
 from mutations.transaction_mutations import TRANSACTIONS
 from mutations.watching_mutations import WATCHING
@@ -18,5 +19,5 @@ from mutations.writing_mutations import WRITING
 
 MUTATIONS = (
     *(*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS),
-    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY, *READING, *STREAMING),
+    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY, *READING, *STREAMING, *ROW_LEVEL),
 )

@@ -14,8 +14,8 @@ READING = (
     Mutation(
         name="a file is passed over that has rows of the predicate",
         file="reading/scan.py",
-        before="    return not is_data or meant.coverage(live.data_file) is not Coverage.OUTSIDE\n",
-        after="    return not is_data or meant.coverage(live.data_file) is Coverage.INSIDE\n",
+        before="if coverage is not Coverage.OUTSIDE], inside, total\n",
+        after="if coverage is Coverage.INSIDE], inside, total\n",
         tests=(_SCAN + "test_files_of_other_partitions_are_passed_over", _ANY),
     ),
     Mutation(

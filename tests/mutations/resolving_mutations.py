@@ -199,7 +199,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a file is written again without a column that rows are deleted by",
         file="deletes/search.py",
-        before="        self._check_columns(table.metadata, read.files)\n",
+        before="        check_columns(table.metadata, replace(read.files, equalities=staying), rewritten)\n",
         after="",
         tests=(
             _CONVERTING + "test_files_are_not_written_without_a_column_that_others_delete_by",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import listed, rows_of
@@ -232,9 +232,14 @@ def test_wrong_assignments_are_named(
 
 def test_required_column_is_not_set_to_null(spark: SparkSession, house: Warehouse) -> None:
     """Readers would meet a null where there can be none."""
-    house.append(
-        people(spark, 2).where("id >= 0").selectExpr("id", "part", "name", "amount"), keys="id", readers="none"
+    make(
+        house,
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(2, "part", IntegerType()),
+        NestedField(3, "name", StringType()),
+        NestedField(4, "amount", LongType()),
     )
+    house.append(people(spark, 2))
 
     with pytest.raises(SchemaMismatchError, match="id"):
         iceberg_ds.update(spark, "db.t", {"id": "CASE WHEN id > 0 THEN id END"}, options=house.options)

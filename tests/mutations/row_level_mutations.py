@@ -1,0 +1,75 @@
+"""Mutations of row-level operations."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_CHANGES = "integration/row_level/test_delete_and_update.py::"
+_MERGES = "integration/row_level/test_merge.py::"
+_MEANWHILE = "integration/row_level/test_conflicts.py::"
+
+ROW_LEVEL = (
+    Mutation(
+        name="a file of which some rows stay is removed",
+        file="deletes/tasks.py",
+        before="        if not self._plan.key_types and found.is_whole:\n",
+        after="        if not self._plan.key_types:\n",
+        spark_tests=(_CHANGES + "test_rows_of_a_predicate_are_deleted",),
+    ),
+    Mutation(
+        name="files are removed that have rows outside the predicate",
+        file="row_level/operation.py",
+        before="if task.work.path in planned.plan.inside and not task.has_deletes",
+        after="if not task.has_deletes",
+        spark_tests=(_CHANGES + "test_rows_of_a_predicate_are_deleted",),
+    ),
+    Mutation(
+        name="rows that are written anew stay where they were, too",
+        file="row_level/change_tasks.py",
+        before="        goes = files.is_valid()\n",
+        after="        goes = pc.and_(files.is_valid(), pc.invert(is_row))\n",
+        spark_tests=(_CHANGES + "test_rows_get_new_values", _MERGES + "test_merge_does_what_its_clauses_say"),
+    ),
+    Mutation(
+        name="a row is changed by two rows of the source",
+        file="row_level/operation.py",
+        before="    if found < count and not operation.allows_twice and found:\n",
+        after="    if False:\n",
+        spark_tests=(_MERGES + "test_merge_does_what_its_clauses_say",),
+    ),
+    Mutation(
+        name="a clause applies although one before it does",
+        file="row_level/merge.py",
+        before="    pairs = list(zip(conditions, values, strict=True))\n",
+        after="    pairs = list(zip(conditions, values, strict=True))[::-1]\n",
+        spark_tests=(_MERGES + "test_merge_does_what_its_clauses_say",),
+    ),
+    Mutation(
+        name="rows that came meanwhile are no conflict under serializable",
+        file="row_level/replaced_rows.py",
+        before="        if self._rows.is_serializable:\n",
+        after="        if not self._rows.is_serializable:\n",
+        spark_tests=(_MEANWHILE + "test_rows_that_come_meanwhile_are_changed_too",),
+    ),
+    Mutation(
+        name="an update brings back a row that was deleted meanwhile",
+        file="row_level/replaced_rows.py",
+        before="        if self._rows.takes_values:\n",
+        after="        if not self._rows.takes_values:\n",
+        spark_tests=(_MEANWHILE + "test_row_that_is_deleted_meanwhile_does_not_come_back",),
+    ),
+    Mutation(
+        name="a delete names rows of a file that is gone",
+        file="row_level/replaced_rows.py",
+        before="        if listed != sorted(touched) or (changed",
+        after="        if (changed",
+        spark_tests=(_MEANWHILE + "test_delete_of_rows_that_are_rewritten_meanwhile",),
+    ),
+    Mutation(
+        name="a value that does not fit becomes null",
+        file="row_level/assignments.py",
+        before="        return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(failing.cast(wanted))\n",
+        after="        return fitting\n",
+        spark_tests=(_CHANGES + "test_value_that_does_not_fit_is_no_null",),
+    ),
+)
