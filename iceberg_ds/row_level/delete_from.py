@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def delete_from(  # noqa: PLR0913  # all but three by name
-    spark: SparkSession,
     table: str,
     where: str,
+    spark: SparkSession | None = None,
     *,
     options: Mapping[str, str] | None = None,
     branch: str | None = None,
@@ -32,9 +32,9 @@ def delete_from(  # noqa: PLR0913  # all but three by name
     commit meanwhile what the isolation level takes for a conflict, the rows are looked for anew.
 
     Args:
-        spark: The session; classic, or of Spark Connect.
         table: Identifier of the table, such as `db.events`.
         where: A predicate in Spark's SQL; `true` for all rows. Rows for which it is null stay.
+        spark: The session; classic, or of Spark Connect. None for the active one.
         options: Options that a write has too: catalog, branch, `txn-app-id` and `txn-version`, `snapshot-property.*`,
             those of files and of reports. None for no options.
         branch: Name of the branch; None for option `branch`, else `main`.

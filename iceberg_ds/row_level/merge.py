@@ -34,12 +34,12 @@ def merge(  # noqa: PLR0913  # all but three by name
     source: DataFrame,
     table: str,
     *,
+    options: Mapping[str, str] | None = None,
+    branch: str | None = None,
     on: str | Sequence[str],
     when_matched: OfTarget | Sequence[OfTarget] = (),
     when_not_matched: Insert | Sequence[Insert] = (),
     when_not_matched_by_source: OfTarget | Sequence[OfTarget] = (),
-    options: Mapping[str, str] | None = None,
-    branch: str | None = None,
     mode: Mode | None = None,
     isolation_level: Isolation | None = None,
 ) -> RowLevelResult:
@@ -54,14 +54,14 @@ def merge(  # noqa: PLR0913  # all but three by name
         spark: The session; classic, or of Spark Connect.
         source: The rows to merge: a batch.
         table: Identifier of the table, such as `db.events`.
+        options: As `delete_from`.
+        branch: As `delete_from`.
         on: Which rows of source and table match: a predicate in Spark's SQL, or the names of columns that are equal.
         when_matched: What becomes of rows of the table with a row of the source: `iceberg_ds.Update`,
             `iceberg_ds.Delete`, or a list of these.
         when_not_matched: What becomes of rows of the source without a row of the table: `iceberg_ds.Insert`, or a list.
         when_not_matched_by_source: What becomes of rows of the table without a row of the source: `iceberg_ds.Update`,
             `iceberg_ds.Delete`, or a list.
-        options: As `delete_from`.
-        branch: As `delete_from`.
         mode: As `delete_from`, with the table property `write.merge.mode`.
         isolation_level: As `delete_from`, with the table property `write.merge.isolation-level`; under `serializable`
             any row that others add meanwhile is a conflict.

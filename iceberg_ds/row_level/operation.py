@@ -53,6 +53,7 @@ from iceberg_ds.row_level.change_tasks import ChangedRows, report_changes
 from iceberg_ds.row_level.replaced_rows import ReplacedRows, RowsRead
 from iceberg_ds.row_level.result import RowLevelResult
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, find_snapshot, write_base
+from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.spark.write_job import check_session, run_job
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.spark_types import spark_struct
@@ -163,7 +164,7 @@ class RowLevelRun:
     """One call of a row-level operation.
 
     Args:
-        spark: The session.
+        spark: The session; None for the active one.
         operation: What is done.
         given: The options of the call, in lower case, with the table.
         mode: How rows are taken out; None for what the table's properties say, else `merge-on-read`.
@@ -176,7 +177,7 @@ class RowLevelRun:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         operation: Operation,
         given: Mapping[str, str],
         mode: Mode | None,
@@ -189,7 +190,10 @@ class RowLevelRun:
             if key not in _OPTIONS and not key.startswith(_GROUPS):
                 known = ", ".join(sorted((*_OPTIONS - {"path", "usermetadata"}, *(f"{group}*" for group in _GROUPS))))
                 raise OptionError(f"Cannot {self._action}: option '{key}' is none of it ({known}).")
-        self._spark = spark
+        session = spark or active_session()
+        if session is None:
+            raise OptionError(f"Cannot {self._action}: no Spark session is active in this thread. Give argument spark.")
+        self._spark = session
         self._operation = operation
         self._given = given
         self._mode, self._isolation_level = mode, isolation_level

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def update(  # noqa: PLR0913  # all but three by name
-    spark: SparkSession,
+def update(  # noqa: PLR0913  # all but four by name
     table: str,
     assignments: Mapping[str, str],
-    *,
     where: str | None = None,
+    spark: SparkSession | None = None,
+    *,
     options: Mapping[str, str] | None = None,
     branch: str | None = None,
     mode: Mode | None = None,
@@ -38,11 +38,11 @@ def update(  # noqa: PLR0913  # all but three by name
     of the same data files, the rows are read anew.
 
     Args:
-        spark: The session; classic, or of Spark Connect.
         table: Identifier of the table, such as `db.events`.
         assignments: Expressions in Spark's SQL over the old values, by the name of the column, or of the field of a
             struct as `a.b`.
         where: A predicate in Spark's SQL. None for all rows.
+        spark: As `delete_from`.
         options: As `delete_from`.
         branch: As `delete_from`.
         mode: As `delete_from`, with the table property `write.update.mode`.
@@ -66,7 +66,7 @@ def update(  # noqa: PLR0913  # all but three by name
     def changed(rows: DataFrame, fields: Sequence[NestedField]) -> DataFrame:
         file, pos = PLACE
         old = {field.field_id: F.col(quoted(field.name)) for field in fields}
-        assigned = Assignments(action, fields, assignments, case_sensitive=is_case_sensitive(spark))
+        assigned = Assignments(action, fields, assignments, case_sensitive=is_case_sensitive(rows.sparkSession))
         named = [value.alias(field.name) for value, field in zip(assigned.values(rows, old), fields, strict=True)]
         return rows.select(F.col(file).alias(FILE), F.col(pos).alias(POS), F.lit(True).alias(IS_ROW), *named)  # noqa: FBT003
 

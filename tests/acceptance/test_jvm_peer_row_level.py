@@ -35,16 +35,16 @@ Ours = Callable[[SparkSession, Any, dict[str, Any]], object]
 STATEMENTS: list[tuple[str, Ours]] = [
     (
         "DELETE FROM {t} WHERE name IS NULL",
-        lambda spark, _, how: iceberg_ds.delete_from(spark, "db.t", "name IS NULL", **how),
+        lambda spark, _, how: iceberg_ds.delete_from("db.t", "name IS NULL", spark, **how),
     ),
-    ("DELETE FROM {t} WHERE part = 2", lambda spark, _, how: iceberg_ds.delete_from(spark, "db.t", "part = 2", **how)),
+    ("DELETE FROM {t} WHERE part = 2", lambda spark, _, how: iceberg_ds.delete_from("db.t", "part = 2", spark, **how)),
     (
         "UPDATE {t} SET price = price * 2, of.text = concat('t', id), part = id % 2 WHERE id BETWEEN 5 AND 19",
         lambda spark, _, how: iceberg_ds.update(
-            spark,
             "db.t",
             {"price": "price * 2", "of.text": "concat('t', id)", "part": "id % 2"},
             where="id BETWEEN 5 AND 19",
+            spark=spark,
             **how,
         ),
     ),

@@ -170,10 +170,12 @@ def change_rows(spark: SparkSession, source: DataFrame, options: Mapping[str, st
     update, delete = iceberg_ds.Update({"n": "n + 1"}, "target.n > 0"), iceberg_ds.Delete()
     insert = iceberg_ds.Insert(values={"n": "source.n"}, condition=None)
     results: list[iceberg_ds.RowLevelResult] = [
-        iceberg_ds.delete_from(spark, "db.t", "n = 1"),
-        iceberg_ds.delete_from(spark, table="db.t", where="true", options=options, branch="b", mode="copy-on-write"),
-        iceberg_ds.update(spark, "db.t", {"n": "n + 1"}),
-        iceberg_ds.update(spark, "db.t", assignments={}, where="n = 1", isolation_level="snapshot", mode=None),
+        iceberg_ds.delete_from("db.t", "n = 1", spark),
+        iceberg_ds.delete_from("db.t", "n = 1"),
+        iceberg_ds.delete_from(table="db.t", where="true", options=options, branch="b", mode="copy-on-write"),
+        iceberg_ds.update("db.t", {"n": "n + 1"}),
+        iceberg_ds.update("db.t", {"n": "n + 1"}, "n = 1", spark),
+        iceberg_ds.update(table="db.t", assignments={}, where=None, isolation_level="snapshot", mode=None),
         iceberg_ds.merge(spark, source, "db.t", on=["n"], when_matched=update),
         iceberg_ds.merge(
             spark,

@@ -92,6 +92,7 @@ WITH_SPARK = {
     "spark",
     "deletes",
     "reading",
+    "row_level",
     "multi_table",
     "inspect",
     "maintenance",

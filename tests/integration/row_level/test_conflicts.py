@@ -69,7 +69,7 @@ def test_rows_that_come_meanwhile_are_changed_too(spark: SparkSession, house: Wa
     runs = once(lambda: add(spark, house, 100, 200))
 
     result = iceberg_ds.update(
-        spark, "db.t", {"amount": "amount + 1"}, where="id >= 6 AND id < 150", options=house.options, mode=mode
+        "db.t", {"amount": "amount + 1"}, where="id >= 6 AND id < 150", spark=spark, options=house.options, mode=mode
     )
 
     assert len(runs) == 1
@@ -84,7 +84,13 @@ def test_rows_that_come_meanwhile_stay_under_snapshot(spark: SparkSession, house
     once(lambda: add(spark, house, 100), times=99)
 
     result = iceberg_ds.update(
-        spark, "db.t", {"amount": "0"}, where="id > 6", options=house.options, mode=mode, isolation_level="snapshot"
+        "db.t",
+        {"amount": "0"},
+        where="id > 6",
+        spark=spark,
+        options=house.options,
+        mode=mode,
+        isolation_level="snapshot",
     )
 
     assert result.updated_rows == 1
@@ -96,7 +102,7 @@ def test_rows_outside_the_predicate_are_no_conflict(spark: SparkSession, house: 
     house.append(people(spark, COUNT))
     runs = once(lambda: add(spark, house, 100 + len(house.snapshots())), times=99)
 
-    iceberg_ds.delete_from(spark, "db.t", "id < 4", options=house.options)
+    iceberg_ds.delete_from("db.t", "id < 4", spark, options=house.options)
 
     assert len(runs) == 1
     assert sorted(amounts(house)) == [4, 5, 6, 7, 101]
@@ -115,14 +121,14 @@ def test_row_that_is_deleted_meanwhile_does_not_come_back(
         if by == "key":
             delete_ids(sink_of(house), 6)
         else:
-            iceberg_ds.delete_from(spark, "db.t", "id = 6", options=house.options)
+            iceberg_ds.delete_from("db.t", "id = 6", spark, options=house.options)
 
     runs = once(delete)
     result = iceberg_ds.update(
-        spark,
         "db.t",
         {"amount": "amount + 1"},
         where="id >= 5",
+        spark=spark,
         options=house.options,
         mode=mode,
         isolation_level=level,
@@ -143,7 +149,7 @@ def test_delete_of_rows_that_are_rewritten_meanwhile(
     runs = once(lambda: iceberg_ds.rewrite_data_files("db.t", spark, options={**house.options, "rewrite-all": "true"}))
 
     result = iceberg_ds.delete_from(
-        spark, "db.t", "id IN (1, 6)", options=house.options, mode=mode, isolation_level=level
+        "db.t", "id IN (1, 6)", spark, options=house.options, mode=mode, isolation_level=level
     )
 
     assert len(runs) == 1
@@ -179,7 +185,7 @@ def test_operation_that_never_comes_to_its_commit_gives_up(spark: SparkSession, 
     runs = once(lambda: add(spark, house, 100 + len(house.snapshots())), times=99)
 
     with pytest.raises(CommitConflictError, match=f"in {ROUNDS} tries, nothing was committed.*isolation_level"):
-        iceberg_ds.update(spark, "db.t", {"amount": "0"}, options=house.options)
+        iceberg_ds.update("db.t", {"amount": "0"}, spark=spark, options=house.options)
 
     assert len(runs) == ROUNDS
     assert set(amounts(house).values()) == {0, 10, 1}

@@ -91,7 +91,7 @@ def test_rows_of_a_predicate_are_deleted(
     where, is_gone = PREDICATES[case]
     house.append(people(spark), partition_by=partition_by)
 
-    result = iceberg_ds.delete_from(spark, "db.t", where, options=house.options, mode=mode)
+    result = iceberg_ds.delete_from("db.t", where, spark, options=house.options, mode=mode)
 
     assert found(house) == expected(lambda row: None if is_gone(row) else row)
     assert result.deleted_rows == COUNT - len(found(house))
@@ -107,7 +107,7 @@ def test_whole_files_go_without_a_job(spark: SparkSession, house: Warehouse, mon
     house.append(people(spark), partition_by="part")
     monkeypatch.setattr(operation, "run_job", lambda *_: pytest.fail("a job of Spark ran"))
 
-    result = iceberg_ds.delete_from(spark, "db.t", "part IN (1, 2)", options=house.options)
+    result = iceberg_ds.delete_from("db.t", "part IN (1, 2)", spark, options=house.options)
 
     assert (result.removed_files, result.deleted_rows) == (2, COUNT // 2)
     assert found(house) == expected(lambda row: None if row["part"] in {1, 2} else row)
@@ -124,9 +124,9 @@ def test_changes_follow_each_other(spark: SparkSession, house: Warehouse, mode: 
     delete_ids(sink_of(house), 7)
 
     for number in (3, 4, 11):
-        iceberg_ds.delete_from(spark, "db.t", f"id = {number}", options=house.options, mode=mode)
-    again = iceberg_ds.delete_from(spark, "db.t", "id IN (3, 7)", options=house.options, mode=mode)
-    result = iceberg_ds.update(spark, "db.t", {"part": "9"}, where="id < 12", options=house.options, mode=mode)
+        iceberg_ds.delete_from("db.t", f"id = {number}", spark, options=house.options, mode=mode)
+    again = iceberg_ds.delete_from("db.t", "id IN (3, 7)", spark, options=house.options, mode=mode)
+    result = iceberg_ds.update("db.t", {"part": "9"}, where="id < 12", spark=spark, options=house.options, mode=mode)
 
     assert again.snapshot_id is None
     assert result.updated_rows == 8
@@ -142,10 +142,10 @@ def test_rows_get_new_values(spark: SparkSession, house: Warehouse, mode: Any) -
     house.append(people(spark), partition_by="part")
 
     result = iceberg_ds.update(
-        spark,
         "db.t",
         {"NAME": "concat('was ', name)", "amount": "amount + id", "part": "CASE WHEN id < 30 THEN 7 ELSE part END"},
         where="id >= 25",
+        spark=spark,
         options=house.options,
         mode=mode,
     )
@@ -180,7 +180,9 @@ def test_values_of_all_types_stay_as_they_are(spark: SparkSession, house: Wareho
     house.append(frame)
     before = found(house)
 
-    iceberg_ds.update(spark, "db.t", {"nested.inner.z": "'new'", "part.b": "concat('p', id)"}, options=house.options)
+    iceberg_ds.update(
+        "db.t", {"nested.inner.z": "'new'", "part.b": "concat('p', id)"}, spark=spark, options=house.options
+    )
 
     for row in before:
         row["nested"]["inner"]["z"] = "new"
@@ -196,8 +198,8 @@ def test_value_that_does_not_fit_is_no_null(spark: SparkSession, house: Warehous
     spark.conf.set("spark.sql.ansi.enabled", str(is_ansi).lower())
     try:
         with pytest.raises(DataFileError, match="'id \\* 100000000' does not fit column 'part'"):
-            iceberg_ds.update(spark, "db.t", {"part": "id * 100000000"}, options=house.options)
-        result = iceberg_ds.update(spark, "db.t", {"part": "id * 100000"}, options=house.options)
+            iceberg_ds.update("db.t", {"part": "id * 100000000"}, spark=spark, options=house.options)
+        result = iceberg_ds.update("db.t", {"part": "id * 100000"}, spark=spark, options=house.options)
     finally:
         spark.conf.set("spark.sql.ansi.enabled", str(ansi))
 
@@ -225,7 +227,7 @@ def test_wrong_assignments_are_named(
     house.append(people(spark, 2))
 
     with pytest.raises(OptionError, match=error):
-        iceberg_ds.update(spark, "db.t", assignments, options=house.options)
+        iceberg_ds.update("db.t", assignments, spark=spark, options=house.options)
 
     assert found(house) == expected(lambda row: row, 2)
 
@@ -242,7 +244,7 @@ def test_required_column_is_not_set_to_null(spark: SparkSession, house: Warehous
     house.append(people(spark, 2))
 
     with pytest.raises(SchemaMismatchError, match="id"):
-        iceberg_ds.update(spark, "db.t", {"id": "CASE WHEN id > 0 THEN id END"}, options=house.options)
+        iceberg_ds.update("db.t", {"id": "CASE WHEN id > 0 THEN id END"}, spark=spark, options=house.options)
 
     assert found(house) == expected(lambda row: row, 2)
 
@@ -252,8 +254,8 @@ def test_tables_of_version_1_are_written_again(spark: SparkSession, house: Wareh
     house.append(people(spark), format_version="1")
 
     with pytest.raises(OptionError, match="format version is 1"):
-        iceberg_ds.delete_from(spark, "db.t", "id = 3", options=house.options, mode="merge-on-read")
-    iceberg_ds.delete_from(spark, "db.t", "id = 3", options=house.options)
+        iceberg_ds.delete_from("db.t", "id = 3", spark, options=house.options, mode="merge-on-read")
+    iceberg_ds.delete_from("db.t", "id = 3", spark, options=house.options)
 
     assert found(house) == expected(lambda row: None if row["id"] == 3 else row)
 
@@ -262,9 +264,9 @@ def test_properties_of_the_table_choose(spark: SparkSession, house: Warehouse) -
     """A table that its owner keeps free of deletes would get some."""
     house.append(people(spark, 4), **{"table-property.write.delete.mode": "copy-on-write"})
 
-    iceberg_ds.delete_from(spark, "db.t", "id = 1", options=house.options)
+    iceberg_ds.delete_from("db.t", "id = 1", spark, options=house.options)
     assert listed(house.table())[DataFileContent.POSITION_DELETES] == []
-    iceberg_ds.update(spark, "db.t", {"part": "5"}, where="id = 2", options=house.options)
+    iceberg_ds.update("db.t", {"part": "5"}, where="id = 2", spark=spark, options=house.options)
 
     assert listed(house.table())[DataFileContent.POSITION_DELETES] != []
     assert [row["id"] for row in found(house)] == [0, 2, 3]
@@ -275,14 +277,16 @@ def test_branches_change_alone(spark: SparkSession, house: Warehouse) -> None:
     house.append(people(spark, 4))
     set_branch(sink_of(house), "trial", head_of(sink_of(house)))
 
-    iceberg_ds.delete_from(spark, "db.t", "id = 1", options=house.options, branch="trial")
-    result = iceberg_ds.update(spark, "db.t", {"name": "'t'"}, where="id < 3", options=house.options, branch="trial")
+    iceberg_ds.delete_from("db.t", "id = 1", spark, options=house.options, branch="trial")
+    result = iceberg_ds.update(
+        "db.t", {"name": "'t'"}, where="id < 3", spark=spark, options=house.options, branch="trial"
+    )
 
     assert result.updated_rows == 2
     assert [row["id"] for row in rows_of(house.table(), "trial") if row["name"] == "t"] == [0, 2]
     assert found(house) == expected(lambda row: row, 4)
     with pytest.raises(OptionError, match="no branch 'other'"):
-        iceberg_ds.delete_from(spark, "db.t", "id = 1", options=house.options, branch="other")
+        iceberg_ds.delete_from("db.t", "id = 1", spark, options=house.options, branch="other")
 
 
 def test_repeated_version_changes_nothing(spark: SparkSession, house: Warehouse) -> None:
@@ -290,8 +294,8 @@ def test_repeated_version_changes_nothing(spark: SparkSession, house: Warehouse)
     house.append(people(spark, 4))
     options = {**house.options, "txn-app-id": "raise", "txn-version": "7"}
 
-    first = iceberg_ds.update(spark, "db.t", {"amount": "amount + 1"}, options=options)
-    again = iceberg_ds.update(spark, "db.t", {"amount": "amount + 1"}, options=options)
+    first = iceberg_ds.update("db.t", {"amount": "amount + 1"}, spark=spark, options=options)
+    again = iceberg_ds.update("db.t", {"amount": "amount + 1"}, spark=spark, options=options)
 
     assert (first.updated_rows, again.was_replayed, again.updated_rows) == (4, True, 0)
     assert found(house) == expected(lambda row: {**row, "amount": row["amount"] + 1}, 4)
@@ -304,8 +308,8 @@ def test_python_tasks_read_where_spark_cannot(
     house.append(people(spark), partition_by="part")
     monkeypatch.setattr(reading, "_why_not_spark", lambda *_: "of a test")
 
-    deleted = iceberg_ds.delete_from(spark, "db.t", "part = 1 OR id = 2", options=house.options)
-    updated = iceberg_ds.update(spark, "db.t", {"name": "'x'"}, where="id < 8", options=house.options)
+    deleted = iceberg_ds.delete_from("db.t", "part = 1 OR id = 2", spark, options=house.options)
+    updated = iceberg_ds.update("db.t", {"name": "'x'"}, where="id < 8", spark=spark, options=house.options)
 
     assert (deleted.deleted_rows, deleted.removed_files, updated.updated_rows) == (11, 1, 5)
     assert found(house) == expected(
@@ -334,7 +338,9 @@ def test_wrong_options_are_named(
     house.append(people(spark, 2))
 
     with pytest.raises(OptionError, match=error):
-        iceberg_ds.delete_from(spark, "db.t", **{"where": "true", **arguments}, options={**house.options, **options})
+        iceberg_ds.delete_from(
+            "db.t", spark=spark, **{"where": "true", **arguments}, options={**house.options, **options}
+        )
 
     assert found(house) == expected(lambda row: row, 2)
 
@@ -344,7 +350,7 @@ def test_table_with_a_column_of_a_places_name_is_refused(spark: SparkSession, ho
     make(house, NestedField(1, "id", LongType()), NestedField(2, "_file", StringType()))
 
     with pytest.raises(UnsupportedTableError, match="column '_file'"):
-        iceberg_ds.delete_from(spark, "db.t", "id = 1", options=house.options)
+        iceberg_ds.delete_from("db.t", "id = 1", spark, options=house.options)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -364,7 +370,7 @@ def test_failure_leaves_no_file(
     else:
         monkeypatch.setattr(operation, step, fail)
     with pytest.raises(IcebergSinkError, match="of a test"):
-        iceberg_ds.update(spark, "db.t", {"amount": "0"}, where="id > 5", options=house.options, mode=mode)
+        iceberg_ds.update("db.t", {"amount": "0"}, where="id > 5", spark=spark, options=house.options, mode=mode)
 
     rows = rows_of(house.table())
     assert sorted(rows, key=lambda row: row["id"]) == expected(lambda row: row)
