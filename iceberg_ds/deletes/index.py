@@ -315,7 +315,7 @@ class _Applying(Generic[_AnyDeletes]):
 
     def to(self, found: LiveFile) -> list[_AnyDeletes]:
         """Return the delete files that apply to a data file."""
-        near = self._by_place.get(found.place)
+        near = self._by_place.get(found.place) if self._by_place else None
         here = [] if near is None else near.above(found.sequence_number)
         return [*self._everywhere.above(found.sequence_number), *here]
 

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyroaring import BitMap64
 
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.reading.scan_task import DeletionVector, ScanTask
 from iceberg_ds.table.names import FILE_PATH, POS
+from iceberg_ds.writers.position_deletes import positions_by_file
 
 _READERS = 8
 _MAGIC = bytes.fromhex("D1D33964")
@@ -68,9 +67,9 @@ def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequen
             vectors, readers.map(lambda vector: vector_positions(io, vector), vectors.values()), strict=True
         ):
             found[path] += positions
-        for positions_of in readers.map(lambda path: _in_file(io, path, wanted[path]), wanted):
-            for path, positions in positions_of.items():
-                found[path] += positions
+        for positions_of in readers.map(lambda path: [*positions_by_file(io, path, wanted[path])], wanted):
+            for path, positions in positions_of:
+                found[path] += positions.to_pylist()
     return dict(found)
 
 
@@ -85,19 +84,6 @@ def listed_positions(io: FileIO, tasks: Sequence[ScanTask]) -> pa.Table:
     counted = [pa.array(sorted(positions), pa.int64()) for positions in found.values()]
     columns = [pa.chunked_array(paths, pa.string()), pa.chunked_array(counted, pa.int64())]
     return pa.Table.from_arrays(columns, names=[FILE_PATH.name, POS.name])
-
-
-def _in_file(io: FileIO, deletes: str, paths: Iterable[str]) -> dict[str, list[int]]:
-    """Return the positions that a position delete file has for each of these data files."""
-    with io.new_input(deletes).open() as stream:
-        rows = pq.read_table(stream, columns=[FILE_PATH.name, POS.name])
-    names, positions = (rows.column(name).combine_chunks() for name in (FILE_PATH.name, POS.name))
-    found = {}
-    for path in paths:
-        own = positions.filter(pc.equal(names, path))
-        if len(own):
-            found[path] = own.to_pylist()
-    return found
 
 
 def word_count(task: ScanTask) -> int:

@@ -20,19 +20,20 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.types import NestedField, PrimitiveType
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from iceberg_ds.deletes.index import is_global
 from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.files import is_local
+from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes, deleted_keys
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
 from iceberg_ds.reading.file_marks import MARK, Portion, constant, portions
 from iceberg_ds.reading.request import EXTRAS
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn, as_text, read_columns
-from iceberg_ds.spark.filesystems import listing_files
+from iceberg_ds.spark.filesystems import count_of_files, listing_files
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_struct, spark_type
@@ -55,8 +56,8 @@ _BROADCAST_BYTES = 64 * 1024 * 1024
 _BITS_IN_WORD, _WORD_SHIFT = 63, 6
 _UUID = r"^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5"
 _EVERYWHERE = -1  # the place of deletes that apply in all partitions
-# Columns of our own in the course of a read.
-_ROW, _BELOW, _PLACE = "__row_index", "__below", "__place"
+# A column of our own in the course of a read.
+_ROW = "__row_index"
 _S3 = re.compile(r"^s3n?://")
 _GONE = "If its snapshot has expired meanwhile, read the table again; else iceberg_ds.verify names what is missing."
 
@@ -141,7 +142,7 @@ class SparkScan:
         try:
             with listing_files(self.spark, are_local=all(map(is_local, wanted))):
                 rows = self.spark.read.options(**_OPTIONS).schema(schema).parquet(*wanted)
-                missing = len(wanted) - len(rows.inputFiles())
+                missing = len(wanted) - count_of_files(rows)
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
@@ -191,10 +192,10 @@ class _Deleting:
         deletes = self._deletes(keys, files)
         if sum(file.file_size_in_bytes for file in files) <= _BROADCAST_BYTES:
             deletes = F.broadcast(deletes)
-        matches = [deletes[_BELOW] > self._portion.number(lambda task: task.work.sequence_number)]
+        matches = [deletes[BELOW] > self._portion.number(lambda task: task.work.sequence_number)]
         if not all(map(self._is_global, files)):
             place = self._portion.number(lambda task: self._places[place_of(task.data_file)])
-            matches.append((deletes[_PLACE] == _EVERYWHERE) | (deletes[_PLACE] == place))
+            matches.append((deletes[PLACE] == _EVERYWHERE) | (deletes[PLACE] == place))
         for column in self._columns:
             mine, deleted = rows[quoted(column.name)], deletes[_key_name(column)]
             matches.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
@@ -202,6 +203,8 @@ class _Deleting:
 
     def _deletes(self, keys: Sequence[KeyFile], files: Sequence[DataFile]) -> DataFrame:
         """Return the deleted keys, each once a partition, with the sequence number below which rows are deleted."""
+        if sum(file.record_count for file in files) <= MOST_KEYS:
+            return self._read_here(keys, files)
         columns = [ReadColumn(field=column.field, name=_key_name(column)) for column in self._columns]
         names = [column.name for column in columns]
         below = {key.path: key.applies_below for key in keys}
@@ -210,13 +213,25 @@ class _Deleting:
             .select("*", portion.mark())
             .select(
                 *names,
-                portion.number(lambda file: below[file.file_path]).alias(_BELOW),
-                portion.number(self._place).alias(_PLACE),
+                portion.number(lambda file: below[file.file_path]).alias(BELOW),
+                portion.number(self._place).alias(PLACE),
             )
             for portion in portions(files)
         ]
         deletes = reduce(_both, parts)
-        return deletes if len(files) == 1 else deletes.groupBy(*names, _PLACE).agg(F.max(_BELOW).alias(_BELOW))
+        return deletes if len(files) == 1 else deletes.groupBy(*names, PLACE).agg(F.max(BELOW).alias(BELOW))
+
+    def _read_here(self, keys: Sequence[KeyFile], files: Sequence[DataFile]) -> DataFrame:
+        wanted = [
+            KeyDeletes(path=key.path, below=key.applies_below, place=self._place(file))
+            for key, file in zip(keys, files, strict=True)
+        ]
+        types = {column.field.field_id: column.field.field_type for column in self._columns}
+        found = deleted_keys(self._scan.io, types, wanted)
+        kinds = [spark_type(kind, with_field_ids=True) for kind in types.values()]
+        fields = [*zip(map(_key_name, self._columns), kinds, strict=True), (PLACE, IntegerType()), (BELOW, LongType())]
+        schema = StructType([StructField(name, kind) for name, kind in fields])
+        return self._scan.spark.createDataFrame(found.rename_columns(schema.names), schema)
 
     def _place(self, file: DataFile) -> int:
         return _EVERYWHERE if self._is_global(file) else self._places.get(place_of(file), len(self._places))

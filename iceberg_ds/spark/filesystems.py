@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from iceberg_ds.spark.task_job import parallelism
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _IN_JOB_ABOVE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
@@ -25,6 +25,15 @@ def has_filesystem(spark: SparkSession, scheme: str) -> bool:
     except Exception:  # of Java, or of Spark Connect, which has no SparkContext
         return False
     return True
+
+
+def count_of_files(rows: DataFrame) -> int:
+    """Return how many files a DataFrame reads.
+
+    `inputFiles` of classic Spark asks the JVM for each name by itself, 0.1 ms a file; their number takes one question.
+    """
+    inner: Any = getattr(rows, "_jdf", None)
+    return len((rows if inner is None else inner).inputFiles())
 
 
 @contextmanager

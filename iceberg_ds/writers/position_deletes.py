@@ -48,11 +48,13 @@ def hidden_positions(io: FileIO, deletes: Sequence[str], path: str) -> pa.Array:
 
 
 def positions_by_file(io: FileIO, deletes: str, paths: Sequence[str]) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the positions of rows that a position delete file names, ascending, data file by data file.
+    """Yield the positions of rows that a position delete file names, data file by data file.
+
+    In a file that is in order, as the spec asks for, each data file comes once, and positions ascend.
 
     Args:
         io: Opens the table's storage.
-        deletes: Path of the position delete file, whose rows are in the order that the spec asks for.
+        deletes: Path of the position delete file.
         paths: Paths of the data files that are wanted.
     """
     with io.new_input(deletes).open() as stream:

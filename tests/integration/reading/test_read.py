@@ -22,7 +22,7 @@ import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.reading import file_marks
+from iceberg_ds.reading import deleted_keys, file_marks, spark_scan
 
 READERS = ("spark", "python")
 
@@ -154,6 +154,41 @@ def test_equality_deletes_with_nulls_delete_nulls(spark: SparkSession, house: Wa
     found = both(spark, house, columns=["id"])
 
     assert sorted(row["id"] for row in found) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("most_keys", [deleted_keys.MOST_KEYS, 0])
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_keys_of_all_types_delete(
+    spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch, most_keys: int, zone: str
+) -> None:
+    """Keys of a type that the driver, or Spark, reads otherwise would delete nothing, or other rows."""
+    monkeypatch.setattr(spark_scan, "MOST_KEYS", most_keys)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    rows = spark.range(9, numPartitions=1).selectExpr(
+        "id",
+        "cast(id AS int) AS n",
+        "concat('k', id) AS text",
+        "cast(id AS decimal(9, 2)) AS price",
+        "date_add(date '1500-11-01', cast(id AS int)) AS day",
+        "timestamp_micros(id * 3600000001) AS at",
+        "cast(timestamp_micros(id * 3600000001) AS timestamp_ntz) AS local",
+        "cast(concat('b', id) AS binary) AS raw",
+        "id = 3 AS flag",
+    )
+    house.append(rows)
+    fields = {field.name: field.field_id for field in house.table().schema().fields}
+    sink, written = sink_of(house), house.rows()
+    for number, name in enumerate([*fields][:-1]):
+        delete_equal(
+            sink, with_ids(written.select([name]).slice(number % 3, 1), **{name: fields[name]}), [fields[name]]
+        )
+        house.append(rows.where(f"id = {number % 3}"))  # newer rows of the same keys stay
+    delete_equal(sink, with_ids(written.slice(5, 1), **fields), [*fields.values()])
+
+    found = both(spark, house, columns=["id"])
+
+    assert sorted(row["id"] for row in found) == sorted(row["id"] for row in rows_of(house.table()))
+    assert sorted({row["id"] for row in found}) == [0, 1, 2, 3, 4, 6, 7, 8]
 
 
 def test_key_that_the_table_has_dropped_still_deletes(spark: SparkSession, house: Warehouse) -> None:
