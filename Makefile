@@ -170,6 +170,10 @@ bench-rewrites: $(TOOLS) $(PEER) ## Measure rewrites of data files beside rewrit
 bench-read: $(TOOLS) $(PEER) ## Measure reads beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_read.py $(BENCH_ARGS)
 
+.PHONY: bench-tpch
+bench-tpch: $(TOOLS) $(PEER) ## Measure TPC-H's queries beside Iceberg's own Spark runtime
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_tpch.py $(BENCH_ARGS)
+
 .PHONY: bench-expiry
 bench-expiry: $(TOOLS) $(PEER) ## Measure expiry and the removal of orphan files beside those of Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_expiry.py $(BENCH_ARGS)

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from decimal import Decimal
 from importlib.metadata import version
 from pathlib import Path
 
@@ -58,6 +59,7 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], object, str]] = {
     "keys": (int, 100_000, "keys of a write by keys"),
     "orders": (_words, ("random", "clustered"), "how these keys lie in the table, separated by commas"),
     "read-epochs": (_numbers, (1, 10, 100), "epochs of changes after which a table is read, separated by commas"),
+    "scale-factor": (Decimal, Decimal(1), "scale factor of TPC-H's tables, in gigabytes of text"),
     "data-dir": (Path, HERE / ".data", "folder of the input, kept between runs, and of what is written meanwhile"),
     "results-dir": (Path, HERE / "results", "folder that the results go to"),
 }
@@ -85,6 +87,7 @@ class Settings:
     keys: int
     orders: tuple[str, ...]
     read_epochs: tuple[int, ...]
+    scale_factor: Decimal
     data_dir: Path
     results_dir: Path
 

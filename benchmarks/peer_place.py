@@ -97,6 +97,11 @@ class Place:
         arguments = {"folder": str(self.folder / "both"), "jars": jars, "conf": settings}
         return Remote(python_of_both(), script, self.folder, arguments)
 
+    def session_without_jar(self, conf: Mapping[str, str], script: str) -> Remote:
+        """Start a session of the runtime's Spark that has the package alone; arguments as of `session_of_both`."""
+        arguments = {"folder": str(self.folder / "without-jar"), "jars": [], "conf": dict(conf)}
+        return Remote(python_of_both(), script, self.folder / "without-jar", arguments)
+
     def session_of_sink(self) -> Remote:
         """Start a session that writes with the sink alone, on the Spark that the project is developed with."""
         arguments = {"folder": str(self.folder / "sink"), "jars": [], "conf": {}}
