@@ -15,6 +15,8 @@ from support.spark.session import shared_session
 
 import iceberg_ds
 
+pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
+
 SCALE = Decimal("0.01")
 tpch = load_script(REPOSITORY / "benchmarks" / "tpch.py")
 QUERIES = load_script(REPOSITORY / "benchmarks" / "tpch_queries.py").queries(SCALE)
