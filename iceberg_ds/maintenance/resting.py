@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from iceberg_ds.errors import OptionError
 from iceberg_ds.maintenance.retention import Expired, Retention, find_expired
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.reading.consumers import awaited_snapshots
+from iceberg_ds.reading.consumers import awaited_branches, awaited_snapshots
 from iceberg_ds.snapshots.origins import replaced_property
 from iceberg_ds.snapshots.quarantined import QUARANTINED_ROWS_KEY
 from iceberg_ds.snapshots.refs import (
@@ -90,7 +90,8 @@ def plan_expiry(
     aged = find_expired(metadata, retention).refs
     staged = {branch: staged_for(metadata, branch) for branch in _branches(metadata) if branch in aged}
     waiting = {branch: to for branch, to in staged.items() if to is not None and waits(metadata, branch, to)}
-    expired = find_expired(metadata, retention, waiting)
+    followed = aged & awaited_branches(metadata, retention.now_ms)
+    expired = find_expired(metadata, retention, {*waiting, *followed})
     held: dict[int, str] = {}
     for branch, to in waiting.items():
         ids = [snapshot.snapshot_id for snapshot in branch_history(metadata, branch)][:1]
@@ -110,7 +111,7 @@ def plan_expiry(
         held |= more
     for snapshot_id in sorted(retention.snapshot_ids & held.keys() - gone.snapshot_ids):
         raise OptionError(f"snapshot {snapshot_id} stays: {held[snapshot_id]}")
-    of_waiting = {metadata.refs[branch].snapshot_id for branch in waiting}
+    of_waiting = {metadata.refs[branch].snapshot_id for branch in (*waiting, *followed)}
     kept = [number for number in held if number in expired.snapshot_ids or number in of_waiting]
     return ExpiryPlan(
         expired=gone,

@@ -6,16 +6,19 @@ A record says less than the stream has read, if it is late, never more: what is 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from urllib.parse import quote, unquote
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
+from iceberg_ds.errors import OptionError
 from iceberg_ds.parsing import whole_number
-from iceberg_ds.reading.stream import Offset
+from iceberg_ds.reading.stream import Offset, StreamRules
 from iceberg_ds.snapshots.refs import branch_history
 from iceberg_ds.table.requests import CommitRequest
 
@@ -31,53 +34,95 @@ class Consumer:
     Attributes:
         branch: The branch that it reads.
         snapshot: Id of the snapshot that it has come to.
+        stream: What tells it from other streams that are given its name.
     """
 
     branch: str
     snapshot: int
+    stream: str
 
-
-def record_request(metadata: TableMetadata, name: str, branch: str, end: Offset) -> CommitRequest | None:
-    """Return the request that notes how far a stream has read; None if the table says it, or is another one."""
-    key, text = (
-        CONSUMER_PREFIX + quote(name, safe=""),
-        json.dumps(asdict(Consumer(branch=branch, snapshot=end.snapshot))),
-    )
-    if str(metadata.table_uuid) != end.uuid or metadata.properties.get(key) == text:
+    @classmethod
+    def of(cls, text: str) -> Consumer | None:
+        """Return what a property holds; None if that is no record."""
+        with suppress(ValueError, TypeError, RecursionError):
+            found = cls(**json.loads(text))
+            if tuple(map(type, asdict(found).values())) == (str, int, str):
+                return found
         return None
+
+    def needed(self, metadata: TableMetadata, now_ms: int) -> Sequence[Snapshot]:
+        """Return the snapshots that the stream still needs, newest first: where it has come to, and what follows.
+
+        It is not waited for if some of what follows is older than the table's property
+        `icebergsource.consumer-max-age-ms`, or if its branch does not lead on from that snapshot.
+        """
+        oldest_ms = now_ms - whole_number(metadata.properties, MAX_AGE, _THIRTY_DAYS_MS)
+        history = list(branch_history(metadata, self.branch))
+        unread = list(takewhile(lambda snapshot: snapshot.snapshot_id != self.snapshot, history))
+        leads_on = len(unread) < len(history) or (unread and unread[-1].parent_snapshot_id == self.snapshot)
+        is_in_time = all(snapshot.timestamp_ms >= oldest_ms for snapshot in unread)
+        return history[: len(unread) + 1] if leads_on and is_in_time else ()
+
+
+def record_request(
+    metadata: TableMetadata, table: str, rules: StreamRules, end: Offset, now_ms: int
+) -> CommitRequest | None:
+    """Return the request that notes how far a stream has read; None if the table says it, or is another one.
+
+    Args:
+        metadata: The table.
+        table: Identifier of the table, for messages.
+        rules: What the stream reads, and its name.
+        end: How far it has read.
+        now_ms: The time, in milliseconds since the Unix epoch.
+
+    Raises:
+        OptionError: The name is that of another stream, which expiry waits for.
+    """
+    name = str(rules.consumer_id)
+    key = _key(name)
+    record = Consumer(branch=rules.branch, snapshot=end.snapshot, stream=end.stream)
+    found = Consumer.of(metadata.properties.get(key, ""))
+    if str(metadata.table_uuid) != end.uuid or found == record:
+        return None
+    if found is not None and found.stream != end.stream and found.needed(metadata, now_ms):
+        raise OptionError(
+            f"Cannot read {table}: consumer-id '{name}' is the name of another stream, with a checkpoint of its own, "
+            f"which has come to snapshot {found.snapshot}; expiry could not wait for both. Give this one another name, "
+            f"or remove table property {key} if the other one is gone for good."
+        )
     return CommitRequest(
         requirements=(AssertTableUUID(uuid=metadata.table_uuid),),
-        updates=(SetPropertiesUpdate(updates={key: text}),),
+        updates=(SetPropertiesUpdate(updates={key: json.dumps(asdict(record))}),),
     )
 
 
 def awaited_snapshots(metadata: TableMetadata, now_ms: int) -> dict[int, str]:
-    """Return the snapshots that named streams still need, each with the reason that it stays.
-
-    A stream needs the snapshot that it has come to, and what follows. It is not waited for if some of that is older
-    than the table's property `icebergsource.consumer-max-age-ms`, or if its branch does not have that snapshot.
-    """
-    oldest_ms = now_ms - whole_number(metadata.properties, MAX_AGE, _THIRTY_DAYS_MS)
+    """Return the snapshots that named streams still need, each with the reason that it stays."""
     found: dict[int, str] = {}
     for name, consumer in _consumers(metadata):
-        needed = []
-        for snapshot in branch_history(metadata, consumer.branch):
-            needed.append(snapshot)
-            if snapshot.snapshot_id == consumer.snapshot:
-                break
-        else:
-            continue
-        if all(snapshot.timestamp_ms >= oldest_ms for snapshot in needed[:-1]):
-            reason = (
-                f"stream '{name}' has read up to snapshot {consumer.snapshot} of branch '{consumer.branch}': if it is "
-                f"gone for good, remove property {CONSUMER_PREFIX}{quote(name, safe='')}"
-            )
-            found |= {snapshot.snapshot_id: reason for snapshot in needed}
+        reason = (
+            f"stream '{name}' has read up to snapshot {consumer.snapshot} of branch '{consumer.branch}': if it is "
+            f"gone for good, remove property {_key(name)}"
+        )
+        found |= {snapshot.snapshot_id: reason for snapshot in consumer.needed(metadata, now_ms)}
     return found
+
+
+def awaited_branches(metadata: TableMetadata, now_ms: int) -> frozenset[str]:
+    """Return the branches of which named streams still need snapshots beside the one that they have come to."""
+    return frozenset(
+        consumer.branch
+        for _, consumer in _consumers(metadata)
+        if any(snapshot.snapshot_id != consumer.snapshot for snapshot in consumer.needed(metadata, now_ms))
+    )
+
+
+def _key(name: str) -> str:
+    return CONSUMER_PREFIX + quote(name, safe="")
 
 
 def _consumers(metadata: TableMetadata) -> Iterator[tuple[str, Consumer]]:
     for key, text in sorted(metadata.properties.items()):
-        if key.startswith(CONSUMER_PREFIX):
-            with suppress(ValueError, TypeError):  # what others wrote there holds nothing
-                yield unquote(key.removeprefix(CONSUMER_PREFIX)), Consumer(**json.loads(text))
+        if key.startswith(CONSUMER_PREFIX) and (consumer := Consumer.of(text)) is not None:
+            yield unquote(key.removeprefix(CONSUMER_PREFIX)), consumer

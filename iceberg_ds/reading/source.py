@@ -240,8 +240,12 @@ class IcebergStreamReader(DataSourceStreamReader):
         yield from partition.scan.rows(partition.tasks)
 
     def commit(self, end: Mapping[str, object]) -> None:
-        """Let the table say how far the stream has read, if it has a name."""
-        self._read.note(self._offset(end))
+        """Let the table say how far the stream has read, if it has a name.
+
+        Raises:
+            IcebergSinkError: The table cannot be loaded, or the stream's name is that of another one.
+        """
+        self._read.commit(self._offset(end))
 
     def _offset(self, given: Mapping[str, object]) -> Offset:
         from iceberg_ds.reading.stream import Offset

@@ -9,7 +9,7 @@ not told to pass over.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 
 from pyiceberg.schema import Schema
@@ -92,19 +92,23 @@ class Offset:
 
     Attributes:
         uuid: The table's UUID.
+        stream: What tells the stream from others: each checkpoint has its own.
+        first: Id of the snapshot of which the stream has read all files; -1 if it reads added files alone.
         snapshot: Id of the snapshot; -1 if nothing has been read.
         sequence: Its sequence number; 0 if the table has none.
         file: How many of its files have been read.
         files: How many files of it are to be read.
-        whole: Whether these are all its files, of the snapshot that the stream began with, or those that it added.
+        taken: How many files the micro-batch has that ended here.
     """
 
     uuid: str
+    stream: str
+    first: int = NO_SNAPSHOT
     snapshot: int = NO_SNAPSHOT
     sequence: int = 0
     file: int = 0
     files: int = 0
-    whole: bool = False
+    taken: int = 0
 
     @classmethod
     def of(cls, name: str, given: Mapping[str, object]) -> Offset:
@@ -113,8 +117,8 @@ class Offset:
         Raises:
             StreamHistoryError: It is of another source.
         """
-        types = {"uuid": str, "snapshot": int, "sequence": int, "file": int, "files": int, "whole": bool}
-        if {key: type(value) for key, value in given.items()} != types:
+        types = dict.fromkeys(("first", "snapshot", "sequence", "file", "files", "taken"), int)
+        if {key: type(value) for key, value in given.items()} != {"uuid": str, "stream": str, **types}:
             raise StreamHistoryError(
                 f"Cannot read what follows in {name}: the checkpoint holds {dict(given)}, which is no offset of "
                 "icebergsource. Give the query a checkpoint of its own."
@@ -124,6 +128,11 @@ class Offset:
     def as_json(self) -> dict[str, object]:
         """Return what a checkpoint holds."""
         return asdict(self)
+
+    @property
+    def is_begin(self) -> bool:
+        """Whether nothing has been read."""
+        return self.snapshot == NO_SNAPSHOT
 
     @property
     def is_done(self) -> bool:
@@ -156,17 +165,19 @@ class Course:
         metadata: The table.
         rules: What the stream reads.
         files_of: Returns the files of a step; asked for those alone that are read.
+        stream: What tells the stream from others, if it has no offset yet.
     """
 
-    def __init__(self, name: str, metadata: TableMetadata, rules: StreamRules, files_of: FilesOf) -> None:
+    def __init__(self, name: str, metadata: TableMetadata, rules: StreamRules, files_of: FilesOf, stream: str) -> None:
         self._name = name
+        self._stream = stream
         self._metadata = metadata
         self._rules = rules
         self._files_of = files_of
 
     def begin(self) -> Offset:
         """Return the offset before everything."""
-        return Offset(uuid=str(self._metadata.table_uuid))
+        return Offset(uuid=str(self._metadata.table_uuid), stream=self._stream)
 
     def head(self) -> Offset:
         """Return the end of the branch, to be shown: the number of files is as the snapshot's summary tells."""
@@ -174,7 +185,7 @@ class Course:
         if newest is None:
             return self.begin()
         added = whole_number(summary_entries(newest), "added-data-files", 0)
-        return self._offset(Step(snapshot=newest), added, added)
+        return _at(self.begin(), newest, file=added, files=added)
 
     def next(self, start: Offset, limits: Limits, until: int | None = None) -> Offset:
         """Return where the next micro-batch ends; `start` if there is nothing to read.
@@ -190,16 +201,19 @@ class Course:
             StreamHistoryError: What follows is not known, or is a snapshot that the stream fails at.
         """
         end, budget = start, _Budget(limits)
-        for step in self._until(start, until):
+        steps = self._until(start, until)
+        first = _first(start, steps)
+        for step in steps:
             reason = self._why_failing(step)
             if reason is not None and end != start:
                 break
             files = self._files(step, reason)
-            first = self._first(step, start, files)
-            taken = budget.take(files[first:])
-            if not taken and first < len(files):
+            done = self._files_done(step, start, files)
+            taken = budget.take(files[done:])
+            if not taken and done < len(files):
                 break
-            end = self._offset(step, first + taken, len(files))
+            end = _at(start, step.snapshot, file=done + taken, files=len(files))
+            end = replace(end, first=first, taken=budget.files)
             if not end.is_done:
                 break
         return end
@@ -211,18 +225,33 @@ class Course:
             StreamHistoryError: They are not known, or of a snapshot that the stream fails at.
         """
         steps = self._steps(start)
-        if start == end:
+        self._check_table(end)
+        if start == end or end.is_begin:
             return
-        for step in steps:
+        ids = [step.snapshot.snapshot_id for step in steps]
+        if end.snapshot not in ids:
+            raise self._untold(end)
+        if end.first != (first := _first(start, steps)):
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: the first micro-batch, which is to be repeated, begins "
+                f"with {_beginning(end.first)}, and the stream would begin with {_beginning(first)} now: that has "
+                f"expired since, or other options say where to begin. {_BEGIN_ANEW}."
+            )
+        taken = 0
+        for step in steps[: ids.index(end.snapshot) + 1]:
             files = self._files(step, self._why_failing(step))
-            first = self._first(step, start, files)
-            if step.snapshot.snapshot_id != end.snapshot:
-                yield step, files[first:]
-                continue
-            self._check_count(end, step, files)
-            yield step, files[first : end.file]
-            return
-        raise self._untold(end)
+            begin, until = self._files_done(step, start, files), len(files)
+            if step.snapshot.snapshot_id == end.snapshot:
+                self._check_count(end, files)
+                until = end.file
+            taken += until - begin
+            yield step, files[begin:until]
+        if taken != end.taken:
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: the micro-batch that is to be repeated had {end.taken} "
+                f"files, and would have {taken} now. Start the query with the options that it had, until it has read "
+                f"snapshot {end.snapshot}."
+            )
 
     def _files(self, step: Step, why_failing: str | None) -> Sequence[ScanTask]:
         if why_failing is not None:
@@ -250,36 +279,20 @@ class Course:
             return None
         return _change_of(step.snapshot)
 
-    def _first(self, step: Step, start: Offset, files: Sequence[ScanTask]) -> int:
+    def _files_done(self, step: Step, start: Offset, files: Sequence[ScanTask]) -> int:
         """Return how many files of a step have been read."""
         if step.snapshot.snapshot_id != start.snapshot:
             return 0
-        self._check_count(start, step, files)
+        self._check_count(start, files)
         return start.file
 
-    def _check_count(self, offset: Offset, step: Step, files: Sequence[ScanTask]) -> None:
-        if offset.whole != step.whole:
-            raise StreamHistoryError(
-                f"Cannot read what follows in {self._name}: the first micro-batch, which is to be repeated, began with "
-                f"a snapshot that has expired since, and ended with snapshot {offset.snapshot}. {_BEGIN_ANEW}."
-            )
+    def _check_count(self, offset: Offset, files: Sequence[ScanTask]) -> None:
         if offset.files != len(files):
             raise StreamHistoryError(
                 f"Cannot read what follows in {self._name}: the checkpoint counts {offset.files} files of snapshot "
                 f"{offset.snapshot}, of which {len(files)} are to be read now. Start the query with the options that "
                 "it had, until it has read this snapshot."
             )
-
-    def _offset(self, step: Step, file: int, files: int) -> Offset:
-        snapshot = step.snapshot
-        return Offset(
-            uuid=str(self._metadata.table_uuid),
-            snapshot=snapshot.snapshot_id,
-            sequence=snapshot.sequence_number or 0,
-            file=file,
-            files=files,
-            whole=step.whole,
-        )
 
     def _until(self, start: Offset, until: int | None) -> Sequence[Step]:
         steps = self._steps(start)
@@ -288,9 +301,17 @@ class Course:
             return steps
         if until in ids:
             return steps[: ids.index(until) + 1]
-        if until in {NO_SNAPSHOT, start.snapshot}:
-            return ()
-        raise self._untold(Offset(uuid=start.uuid, snapshot=until))
+        history = branch_history(self._metadata, self._rules.branch)
+        if until in {NO_SNAPSHOT, start.snapshot} or any(snapshot.snapshot_id == until for snapshot in history):
+            return ()  # the stream goes on, or begins, after it
+        raise self._untold(replace(start, snapshot=until, sequence=0))
+
+    def _check_table(self, offset: Offset) -> None:
+        if offset.uuid != str(self._metadata.table_uuid):
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: it is another table (UUID {self._metadata.table_uuid}) "
+                f"than the one that the checkpoint is of (UUID {offset.uuid}), under the same name. {_BEGIN_ANEW}."
+            )
 
     def _steps(self, start: Offset) -> Sequence[Step]:
         """Return the snapshots that are still to be read, oldest first.
@@ -299,26 +320,22 @@ class Course:
             StreamHistoryError: They are not known.
         """
         branch, metadata = self._rules.branch, self._metadata
-        if start.uuid != str(metadata.table_uuid):
-            raise StreamHistoryError(
-                f"Cannot read what follows in {self._name}: it is another table (UUID {metadata.table_uuid}) than the "
-                f"one that the checkpoint is of (UUID {start.uuid}), under the same name. {_BEGIN_ANEW}."
-            )
+        self._check_table(start)
         ref = metadata.refs.get(branch)
         if branch != MAIN_BRANCH and (ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH):
             raise StreamHistoryError(f"Cannot read what follows in {self._name}: it has no branch '{branch}'.")
         history = list(branch_history(metadata, branch))
-        if start.snapshot == NO_SNAPSHOT:
+        if start.is_begin:
             return self._from_beginning(history)
         since = _since(history, start.snapshot)
         if since is None:
             raise self._untold(start)
-        own = [Step(snapshot=found, whole=start.whole) for found in history if found.snapshot_id == start.snapshot]
+        own = [found for found in history if found.snapshot_id == start.snapshot]
         if start.is_done:
             return since
         if not own:  # the rest of its files is not known any more
             raise self._untold(start)
-        return [*own, *since]
+        return [Step(snapshot=own[0], whole=start.first == start.snapshot), *since]
 
     def _from_beginning(self, history: Sequence[Snapshot]) -> Sequence[Step]:
         """Return the snapshots that a stream reads which has read nothing."""
@@ -334,16 +351,18 @@ class Course:
             return since
         steps = [Step(snapshot=snapshot) for snapshot in reversed(history)]
         if rules.since_ms is not None:
-            before = [number for number, step in enumerate(steps) if step.snapshot.timestamp_ms < rules.since_ms]
-            if before:
-                return steps[before[-1] + 1 :]
-            if steps and not begins_a_table(steps[0].snapshot):
+            # Times need not ascend: clocks of writers differ.
+            late = [number for number, step in enumerate(steps) if step.snapshot.timestamp_ms >= rules.since_ms]
+            if not late:
+                return []
+            if late[0] == 0 and not begins_a_table(steps[0].snapshot):
                 raise StreamHistoryError(
                     f"Cannot read what follows in {self._name}: history since stream-from-timestamp {rules.since_ms} "
                     f"has expired; it begins with snapshot {steps[0].snapshot.snapshot_id} of "
                     f"{steps[0].snapshot.timestamp_ms}. Give a time after that, or leave the option out to read all "
                     "rows of that snapshot first."
                 )
+            return steps[late[0] :]
         return [Step(snapshot=step.snapshot, whole=True) for step in steps[:1]] + steps[1:]
 
     def _untold(self, offset: Offset) -> StreamHistoryError:
@@ -370,23 +389,39 @@ class _Budget:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._files = 0
+        self.files = 0
         self._rows = 0
 
     def take(self, files: Sequence[ScanTask]) -> int:
         """Return how many of these files are taken, the first ones."""
         for number, task in enumerate(files):
-            if self._files and self._is_beyond(task):
+            if self.files and self._is_beyond(task):
                 return number
-            self._files += 1
+            self.files += 1
             self._rows += task.data_file.record_count
         return len(files)
 
     def _is_beyond(self, task: ScanTask) -> bool:
         files, rows = self._limits.files, self._limits.rows
-        return (files is not None and self._files >= files) or (
+        return (files is not None and self.files >= files) or (
             rows is not None and self._rows + task.data_file.record_count > rows
         )
+
+
+def _at(start: Offset, snapshot: Snapshot, *, file: int, files: int) -> Offset:
+    """Return an offset in a snapshot, of the stream that has another offset."""
+    return replace(start, snapshot=snapshot.snapshot_id, sequence=snapshot.sequence_number or 0, file=file, files=files)
+
+
+def _first(start: Offset, steps: Sequence[Step]) -> int:
+    """Return the snapshot of which a stream reads all files, or has read them; -1 for none."""
+    if not start.is_begin:
+        return start.first
+    return steps[0].snapshot.snapshot_id if steps and steps[0].whole else NO_SNAPSHOT
+
+
+def _beginning(first: int) -> str:
+    return "files that a snapshot added" if first == NO_SNAPSHOT else f"all rows of snapshot {first}"
 
 
 def _since(history: Sequence[Snapshot], snapshot_id: int) -> list[Step] | None:

@@ -6,9 +6,12 @@ The columns are those that the DataFrame was made with, found again by field id 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
+from uuid import uuid4
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -20,9 +23,9 @@ from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
 from iceberg_ds.reading.consumers import record_request
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
 from iceberg_ds.reading.request import EXTRAS, LoadedTable, PlannedRead, ReadRequest
-from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
+from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan, refuse_defaults
 from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.reading.stream import NO_SNAPSHOT, Course, Limits, Offset, Step, why_other_types
+from iceberg_ds.reading.stream import Course, Limits, Offset, Step, why_other_types
 from iceberg_ds.table.spark_types import spark_struct
 
 logger = logging.getLogger(__name__)
@@ -42,7 +45,9 @@ class StreamRead:
         self._known: LoadedTable | None = None
         self._schema: Schema | None = None
         self._files: dict[tuple[int, bool], Sequence[ScanTask]] = {}
-        self._noted: int | None = None
+        self._stream = uuid4().hex
+        self._done: Offset | None = None  # how far the stream has read for good
+        self._not_noted: Offset | None = None  # what the table would not note
         self._beginning: ScanPlan | None = None  # of the snapshot that is read whole
 
     def begin(self) -> Offset:
@@ -71,6 +76,8 @@ class StreamRead:
         """
         self._known = None
         with self._course() as course:
+            self._done = self._done or start  # what a query is started with is in its checkpoint
+            self._note(self._done)
             return course.next(start, limits, until)
 
     def plan(self, start: Offset, end: Offset) -> tuple[PythonScan, list[list[ScanTask]]]:
@@ -80,26 +87,49 @@ class StreamRead:
             IcebergSinkError: The table cannot be read, or what follows is not known.
         """
         with self._course() as course:
-            tasks = [task for _, files in course.between(start, end) for task in files]
+            steps = list(course.between(start, end))
+            tasks = [task for _, files in steps for task in files]
+            if start.is_begin and steps:  # the name holds from the beginning
+                self._note(replace(end, snapshot=steps[0][0].snapshot.snapshot_id))
             self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
             assert self._known is not None  # noqa: S101  # loaded before
             planned = self._planned(self._known, tasks)
             return PythonScan.of(planned), task_groups(planned.plan)
 
-    def note(self, end: Offset) -> None:
-        """Let the table say how far the stream has read, if it has a name; what keeps it from that is logged."""
-        rules = self._request.stream
-        if rules.consumer_id is None or end.snapshot in {NO_SNAPSHOT, self._noted}:
+    def commit(self, end: Offset) -> None:
+        """Take what is read up to an offset as read for good.
+
+        Raises:
+            IcebergSinkError: The table cannot be loaded, or the stream's name is that of another one.
+        """
+        with self._course():
+            self._done = end
+            self._note(end)
+
+    def _note(self, done: Offset) -> None:
+        """Let the table say how far the stream has read, if it has a name; what keeps it from that is logged.
+
+        Raises:
+            OptionError: The name is that of another stream.
+        """
+        rules, known = self._request.stream, self._known
+        assert known is not None  # noqa: S101  # loaded before
+        if rules.consumer_id is None or done.is_begin or done == self._not_noted:
             return
-        propose = partial(record_request, name=rules.consumer_id, branch=rules.branch, end=end)
+        propose = partial(
+            record_request, table=self._request.name, rules=rules, end=done, now_ms=time.time_ns() // 1_000_000
+        )
+        if propose(known.table.metadata) is None:
+            return
         try:
-            alter_table(self._request.load_for_tasks().catalog, self._request.options.table, propose)
+            alter_table(known.catalog, self._request.options.table, propose)
+        except OptionError:
+            raise
         except IcebergSinkError as problem:  # the table says less than the stream has read, which harms nothing
+            self._not_noted = done
             logger.warning(
                 "%s does not say how far '%s' has read it: %s", self._request.name, rules.consumer_id, problem
             )
-        else:
-            self._noted = end.snapshot
 
     @contextmanager
     def _course(self) -> Iterator[Course]:
@@ -109,7 +139,7 @@ class StreamRead:
                 self._settle_columns(loaded)
                 self._known = loaded
             files_of = partial(self._files_of, loaded.table)
-            yield Course(self._request.name, loaded.table.metadata, self._request.stream, files_of)
+            yield Course(self._request.name, loaded.table.metadata, self._request.stream, files_of, self._stream)
 
     def _files_of(self, table: Table, step: Step) -> Sequence[ScanTask]:
         key = (step.snapshot.snapshot_id, step.whole)
@@ -161,12 +191,14 @@ class StreamRead:
 
         Raises:
             SchemaMismatchError: They are not.
+            UnsupportedTableError: One has an initial default.
             OptionError: The predicate is none on them.
         """
         now = loaded.table.schema()
         if self._schema is None:
             self._schema = next(filter(self._is_asked, [now, *reversed(loaded.table.metadata.schemas)]), None)
             if self._schema is not None:
+                refuse_defaults(self._request.name, self._schema)
                 PythonScan.of(self._planned(loaded, ()))  # which looks at the predicate
         if self._schema is None:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"

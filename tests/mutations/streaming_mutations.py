@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutations.mutating import Mutation
 
+_NAMED = "unit/reading/test_consumers.py::"
 _STREAM = "unit/reading/test_stream.py::"
 
 STREAMING = (
@@ -65,9 +66,12 @@ STREAMING = (
     Mutation(
         name="rows of another table of the same name are read",
         file="reading/stream.py",
-        before="        if start.uuid != str(metadata.table_uuid):\n",
-        after="        if not start.uuid:\n",
-        tests=(_STREAM + "test_other_table_of_the_same_name_is_refused",),
+        before="        if offset.uuid != str(self._metadata.table_uuid):\n",
+        after="        if not offset.uuid:\n",
+        tests=(
+            _STREAM + "test_other_table_of_the_same_name_is_refused",
+            _STREAM + "test_first_micro_batch_of_another_table_is_refused",
+        ),
     ),
     Mutation(
         name="rows whose snapshots have expired are missing at the beginning",
@@ -81,7 +85,56 @@ STREAMING = (
         file="maintenance/resting.py",
         before="    held |= awaited_snapshots(metadata, retention.now_ms)\n",
         after="",
-        tests=("unit/reading/test_consumers.py::test_expiry_keeps_what_a_named_stream_has_not_read",),
+        tests=(_NAMED + "test_expiry_keeps_what_a_named_stream_has_not_read",),
+    ),
+    Mutation(
+        name="expiry does not wait for a named stream before its second micro-batch",
+        file="reading/stream_read.py",
+        before="            if start.is_begin and steps:  # the name holds from the beginning\n",
+        after="            if start.is_begin and not steps:\n",
+        tests=(_NAMED + "test_expiry_waits_from_the_first_micro_batch_on",),
+    ),
+    Mutation(
+        name="expiry takes the branch of a named stream",
+        file="maintenance/resting.py",
+        before="    expired = find_expired(metadata, retention, {*waiting, *followed})\n",
+        after="    expired = find_expired(metadata, retention, waiting)\n",
+        tests=(_NAMED + "test_expiry_keeps_a_branch_that_has_rows_to_read",),
+    ),
+    Mutation(
+        name="expiry does not wait for a stream whose snapshot another engine expired",
+        file="reading/consumers.py",
+        before=" or (unread and unread[-1].parent_snapshot_id == self.snapshot)\n",
+        after="\n",
+        tests=(_NAMED + "test_expiry_waits_for_a_stream_whose_snapshot_others_expired",),
+    ),
+    Mutation(
+        name="two streams of one name overwrite how far each has read",
+        file="reading/consumers.py",
+        before="    if found is not None and found.stream != end.stream and found.needed(metadata, now_ms):\n",
+        after="    if found is not None and found.stream == end.stream and not found.needed(metadata, now_ms):\n",
+        tests=(_NAMED + "test_name_of_another_stream_is_refused",),
+    ),
+    Mutation(
+        name="a micro-batch is repeated without the rows of a change",
+        file="reading/stream.py",
+        before="        if taken != end.taken:\n",
+        after="        if taken > end.taken:\n",
+        tests=(_STREAM + "test_repeat_with_other_options_is_refused_wherever_the_change_is",),
+    ),
+    Mutation(
+        name="a micro-batch is repeated that begins with another snapshot",
+        file="reading/stream.py",
+        before="        if end.first != (first := _first(start, steps)):\n",
+        after="        if (first := _first(start, steps)) is None:\n",
+        tests=(_STREAM + "test_first_micro_batch_whose_first_snapshot_expired_is_an_error",),
+    ),
+    Mutation(
+        name="a snapshot of the time that was asked for is passed over",
+        file="reading/stream.py",
+        before="            return steps[late[0] :]\n",
+        after="            return steps[len(steps) - len(late) :]\n",
+        tests=(_STREAM + "test_clock_that_went_back_hides_no_snapshot",),
     ),
     Mutation(
         name="the catalog's secrets go to the executors with a stream",

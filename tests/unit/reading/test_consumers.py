@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from time import sleep
+
 import pytest
-from support.tables.changes_by_others import head_of, plain_table
+from support.tables.changes_by_others import expire as expire_as_java
+from support.tables.changes_by_others import head_of, plain_table, set_branch
 from support.tables.expiry import expired
 from support.tables.follower import Follower
-from support.tables.sink import Sink
+from support.tables.sink import Sink, rows
 
 import iceberg_ds
 from iceberg_ds.errors import OptionError, StreamHistoryError
@@ -82,20 +85,142 @@ def test_removed_name_and_age_end_the_wait(sink: Sink) -> None:
     assert len(expire(sink).snapshot_ids) == 2
 
 
-def test_what_others_wrote_under_a_name_holds_nothing(sink: Sink) -> None:
-    """A property that was edited by hand would break maintenance."""
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "[]",
+        "[[" * 100_000,
+        '{"branch": "main", "snapshot": 5}',
+        '{"branch": "main", "snapshot": 5, "stream": "x"}',
+        '{"branch": [], "snapshot": 5, "stream": "x"}',
+        '{"branch": "main", "snapshot": NaN, "stream": "x"}',
+    ],
+)
+def test_what_others_wrote_under_a_name_holds_nothing(sink: Sink, text: str) -> None:
+    """A property that was edited by hand would break maintenance, or the stream."""
     sink.append(1)
     sink.append(2)
     with plain_table(sink).transaction() as change:
-        change.set_properties({KEY: "x", CONSUMER_PREFIX + "y": '{"branch": "main", "snapshot": 5}'})
+        change.set_properties({KEY: text})
 
     assert len(expire(sink).snapshot_ids) == 1
+    assert Follower(sink=sink, options=NAMED).ids() == [1, 2]
+    assert f'"snapshot": {head_of(sink)}' in sink.table().properties[KEY]
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_expiry_waits_from_the_first_micro_batch_on(sink: Sink, *, dies: bool) -> None:
+    """A stream that reads once a day would lose what was appended after its first day."""
+    sink.append(1)
+    sink.append(2)
+    query = Follower(sink=sink, options=NAMED)
+    query.batch(dies=dies)
+    query.stop()
+    sink.append(3)
+    sink.append(4)
+    expire(sink)
+
+    assert query.ids() == ([1, 2, 3, 4] if dies else [3, 4])
+
+
+def test_start_notes_how_far_the_last_run_came(sink: Sink) -> None:
+    """Runs that end with their only micro-batch would hold history for good."""
+    sink.append(1)
+    query = Follower(sink=sink, options=NAMED)
+    for number in (2, 3, 4):
+        query.batch()
+        query.stop()
+        assert len(expire(sink).kept) <= 1
+        sink.append(number)
+
+    assert query.ids() == [4]
+
+
+def test_name_of_another_stream_is_refused(sink: Sink) -> None:
+    """Two streams of one name would overwrite each other's record, and expiry would not wait for the slower one."""
+    slow, quick = (Follower(sink=sink, options=NAMED) for _ in range(2))
+    sink.append(1)
+    slow.batches()
+    sink.append(2)
+    sink.append(3)
+
+    with pytest.raises(OptionError, match=rf"name of another stream.*remove table property {KEY} if"):
+        quick.batches()
+    expire(sink)
+    assert slow.ids() == [2, 3]
+
+    with plain_table(sink).transaction() as change:
+        change.remove_properties(KEY)
+    quick.stop()
+    assert quick.ids() == [1, 2, 3]
+    sink.append(4)
+    with pytest.raises(OptionError, match="name of another stream"):
+        slow.batches()
+    slow.stop()
+    with plain_table(sink).transaction() as change:
+        change.set_properties({MAX_AGE: "0"})
+    sink.append(5)
+    assert slow.ids() == [4, 5]  # nothing waits for the other one any more
+
+
+def test_removed_record_comes_back(sink: Sink) -> None:
+    """Another writer that sets all properties anew would end the wait, while the stream has nothing to read."""
+    sink.append(1)
+    query = Follower(sink=sink, options=NAMED)
+    query.batches()
+    query.batches()
+    with plain_table(sink).transaction() as change:
+        change.remove_properties(KEY)
+    query.batches()
+
+    assert f'"snapshot": {head_of(sink)}' in sink.table().properties[KEY]
+
+
+def test_expiry_waits_for_a_stream_whose_snapshot_others_expired(sink: Sink) -> None:
+    """The stream could go on, since the next snapshot names the one that has gone, until our own expiry."""
+    sink.append(1)
+    query = Follower(sink=sink, options=NAMED)
+    query.batches()
+    query.batches()
+    sink.append(2)
+    expire_as_java(sink)
+    sink.append(3)
+    sink.append(4)
+    expire(sink)
+
+    assert query.ids() == [2, 3, 4]
+
+
+def test_expiry_keeps_a_branch_that_has_rows_to_read(sink: Sink) -> None:
+    """The snapshots would stay, but not the branch that leads to them."""
+    sink.append(1)
+    set_branch(sink, "b", head_of(sink))
+    query = Follower(sink=sink, options={**NAMED, "branch": "b"})
+    query.batches()
+    query.batches()
+    sink.commit(sink.write(rows(2), plan=sink.plan(branch="b")))
+    with plain_table(sink).transaction() as change:
+        change.set_properties({"history.expire.max-ref-age-ms": "0"})
+    sleep(0.002)
+
+    result = expire(sink)
+
+    assert "stream 'copy 1' has read up to" in result.kept[0].reason
+    assert query.ids() == [2]
+    query.batches()
+    sleep(0.002)
+    expire(sink)
+    assert set(sink.table().metadata.refs) == {"main"}
 
 
 def test_table_that_cannot_be_changed_ends_no_stream(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader without rights to write could not give its stream a name, or a busy table would end it."""
+    asked = 0
 
     def refused(*_: object, **__: object) -> None:
+        nonlocal asked
+        asked += 1
         raise iceberg_ds.CatalogError("no rights")
 
     monkeypatch.setattr(stream_read, "alter_table", refused)
@@ -105,3 +230,7 @@ def test_table_that_cannot_be_changed_ends_no_stream(sink: Sink, monkeypatch: py
     sink.append(2)
 
     assert query.ids() == [2]
+    before = asked
+    assert query.batches() == []
+    assert query.batches() == []
+    assert asked == before  # once for each micro-batch

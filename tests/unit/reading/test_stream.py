@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -29,7 +30,7 @@ from support.tables.follower import ALL, Follower
 from support.tables.rewrites import rewrite_manifests
 from support.tables.sink import NAME, Sink, rows
 
-from iceberg_ds.errors import OptionError, SchemaMismatchError, StreamHistoryError
+from iceberg_ds.errors import OptionError, SchemaMismatchError, StreamHistoryError, UnsupportedTableError
 
 KINDS = pytest.mark.parametrize("tells_start", [True, False], ids=["4.2", "4.1"])
 
@@ -140,6 +141,22 @@ def test_available_now_of_an_empty_table_reads_nothing(sink: Sink) -> None:
     assert query.batches() == []
     query.stop()
     assert query.ids() == [1]
+
+
+@pytest.mark.parametrize("option", ["starting_snapshot_id", "stream_from_timestamp"])
+def test_available_now_that_begins_after_all_there_is_reads_nothing(sink: Sink, option: str) -> None:
+    """A query that begins where a batch has read up to would fail, if nothing was appended since."""
+    sink.append(1)
+    begin = {"starting_snapshot_id": head_of(sink), "stream_from_timestamp": head_time(sink) + 60_000}[option]
+    query = Follower(sink=sink, options={option: str(begin)})
+    query.start().prepareForTriggerAvailableNow()
+
+    assert query.batches() == []
+    sink.append(2)
+    assert query.batches() == []
+    query.stop()
+    query.start().prepareForTriggerAvailableNow()
+    assert query.ids() == ([2] if option == "starting_snapshot_id" else [])
 
 
 def test_available_now_whose_end_was_taken_back_fails(sink: Sink) -> None:
@@ -271,7 +288,42 @@ def test_first_micro_batch_whose_beginning_expired_is_an_error(sink: Sink) -> No
     query.batch(dies=True)
     expire(sink)
 
-    assert "began with a snapshot that has expired since" in refused(query)
+    assert "begins with all rows of snapshot" in refused(query)
+
+
+def test_first_micro_batch_whose_first_snapshot_expired_is_an_error(sink: Sink) -> None:
+    """It would be repeated with other rows than before, in as many files."""
+    sink.append(1)
+    first = head_of(sink)
+    sink.overwrite(rows(2))
+    sink.append(3)
+    query = Follower(sink=sink, options={"on_change": "skip"})
+    assert [row["id"] for row in query.batch(dies=True) or []] == [1, 3]
+
+    def without_first(document: dict[str, Any]) -> None:
+        document["snapshots"] = [kept for kept in document["snapshots"] if kept["snapshot-id"] != first]
+        document["snapshot-log"] = []
+
+    register_edited(sink, without_first)
+
+    assert f"begins with all rows of snapshot {first}" in refused(query)
+
+
+def test_repeat_with_another_beginning_is_refused(sink: Sink) -> None:
+    """A micro-batch that was written in part would be repeated with other rows."""
+    for number in (1, 2, 3):
+        sink.append(number)
+    first, second, _ = (snapshot.snapshot_id for snapshot in sink.table().metadata.snapshots)
+    query = Follower(sink=sink, options={"starting_snapshot_id": str(first)})
+    assert [row["id"] for row in query.batch(dies=True) or []] == [2, 3]
+    query.options = {"starting_snapshot_id": str(second)}
+    assert "had 2 files, and would have 1 now" in refused(query)
+    query.options = {}
+    query.stop()
+    assert "begins with files that a snapshot added" in refused(query)
+    query.options = {"starting_snapshot_id": str(first)}
+    query.stop()
+    assert query.ids() == [2, 3]
 
 
 @KINDS
@@ -359,6 +411,35 @@ def test_other_table_of_the_same_name_is_refused(sink: Sink, *, tells_start: boo
     assert "it is another table" in refused(query)
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_first_micro_batch_of_another_table_is_refused(sink: Sink, *, is_empty: bool) -> None:
+    """A table that was dropped and made anew while the first micro-batch was under way would be mixed with it."""
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType())))
+    if not is_empty:
+        sink.append(1)
+    query = Follower(sink=sink)
+    reader = query.start()
+    query.planned = [json.dumps(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))]
+    query.stop()
+    plain_catalog(sink).drop_table(NAME)
+    sink.append(2)
+
+    assert "it is another table" in refused(query)
+
+
+def test_first_micro_batch_may_be_empty(sink: Sink) -> None:
+    """Spark runs one for an empty table, and begins at its end."""
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType())))
+    query = Follower(sink=sink)
+    reader = query.start()
+    query.planned = [json.dumps(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))]
+    query.stop()
+    sink.append(1)
+
+    assert query.batch() == []
+    assert query.ids() == [1]
+
+
 def test_checkpoint_of_another_source_is_refused(sink: Sink) -> None:
     """A checkpoint that was mixed up would be read as the beginning."""
     sink.append(1)
@@ -414,6 +495,21 @@ def test_stream_begins_at_a_time(sink: Sink) -> None:
     assert "has expired" in refused(since(times[2]))
     sink.append(4)
     assert since(head_time(sink)).ids()[-1] == 4
+
+
+def test_clock_that_went_back_hides_no_snapshot(sink: Sink) -> None:
+    """Rows of the time that was asked for would be passed over, where a later writer's clock was behind."""
+    for number in (1, 2, 3):
+        sink.append(number)
+
+    def timed(document: dict[str, Any]) -> None:
+        for snapshot, moment in zip(document["snapshots"], (100_000, 200_000, 150_000), strict=True):
+            snapshot["timestamp-ms"] = moment
+        document["snapshot-log"] = []
+
+    register_edited(sink, timed)
+
+    assert Follower(sink=sink, options={"stream_from_timestamp": "180000"}).ids() == [2, 3]
 
 
 def head_time(sink: Sink) -> int:
@@ -534,7 +630,8 @@ def test_progress_shows_the_end_of_the_branch(sink: Sink) -> None:
     query.batch()
     assert query.reader is not None
 
-    assert query.reader.reportLatestOffset() == {**(query.committed or {}), "file": 2, "files": 2, "whole": False}
+    head = query.reader.reportLatestOffset()
+    assert (head["snapshot"], head["file"], head["files"]) == (head_of(sink), 2, 2)
 
 
 def test_replacement_that_adds_rows_is_a_change(sink: Sink) -> None:
@@ -579,3 +676,35 @@ def test_repeat_with_other_options_is_refused(sink: Sink) -> None:
 
     assert "Start the query with the options that it had" in refused(query)
     assert replace(query, options={"on_change": "added-files"}, reader=None).ids() == [3]
+
+
+def test_repeat_with_other_options_is_refused_wherever_the_change_is(sink: Sink) -> None:
+    """Rows of a change in the middle of a micro-batch would be in one attempt only."""
+    sink.append(1)
+    query = Follower(sink=sink, options={"on_change": "added-files"})
+    query.batches()
+    sink.overwrite(rows(2))
+    sink.append(3)
+    query.batch(dies=True)
+    query.options = {"on_change": "skip"}
+
+    assert "had 2 files, and would have 1 now" in refused(query)
+    assert replace(query, options={"on_change": "added-files"}, reader=None).ids() == [2, 3]
+
+
+def test_initial_default_is_refused(sink: Sink) -> None:
+    """Rows of files from before the column would have null in it, instead of its default."""
+    sink.append(1)
+
+    def with_default(document: dict[str, Any]) -> None:
+        document["format-version"], document["next-row-id"] = 3, 1
+        document["snapshots"][0].update({"first-row-id": 0, "added-rows": 1})
+        schema = {**document["schemas"][-1], "schema-id": 7}
+        column = {"id": 3, "name": "n", "type": "long", "required": False, "initial-default": 5, "write-default": 5}
+        document["schemas"].append({**schema, "fields": [*schema["fields"], column]})
+        document["current-schema-id"], document["last-column-id"] = 7, 3
+
+    register_edited(sink, with_default)
+
+    with pytest.raises(UnsupportedTableError, match="column 'n' has an initial default"):
+        Follower(sink=sink).batch()
