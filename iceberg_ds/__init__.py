@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from iceberg_ds.multi_table.requeue import RequeueResult, requeue
     from iceberg_ds.multi_table.transaction import TableResult, Transaction, TransactionResult, transaction
     from iceberg_ds.reading.read import read
+    from iceberg_ds.reading.read_changes import read_changes
     from iceberg_ds.row_level.clauses import Delete, Insert, Update
     from iceberg_ds.row_level.delete_from import delete_from
     from iceberg_ds.row_level.merge import merge
@@ -135,6 +136,7 @@ _LATER = {
     "publish": "iceberg_ds.commit.fast_forward",
     "push_metrics": "iceberg_ds.metrics.prometheus",
     "read": "iceberg_ds.reading.read",
+    "read_changes": "iceberg_ds.reading.read_changes",
     "remove_orphan_files": "iceberg_ds.maintenance.remove_orphan_files",
     "requeue": "iceberg_ds.multi_table.requeue",
     "rewrite_data_files": "iceberg_ds.maintenance.rewrite_data_files",
@@ -234,6 +236,7 @@ __all__ = [
     "publish",
     "push_metrics",
     "read",
+    "read_changes",
     "register",
     "remove_orphan_files",
     "requeue",

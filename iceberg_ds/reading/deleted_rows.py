@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile
 from pyroaring import BitMap64
 
 from iceberg_ds.errors import DataFileError
@@ -20,6 +21,8 @@ from iceberg_ds.reading.scan_task import DeletionVector, ScanTask
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers.position_deletes import positions_by_file
 
+# The largest number of deleted positions that the driver reads.
+MOST_POSITIONS = 20_000_000
 _READERS = 8
 _MAGIC = bytes.fromhex("D1D33964")
 _FRAME = struct.Struct(">I")
@@ -46,6 +49,20 @@ def vector_positions(io: FileIO, vector: DeletionVector) -> list[int]:
             f"its manifest says {vector.cardinality}."
         )
     return positions
+
+
+def position_count(tasks: Iterable[ScanTask], deletes: Mapping[str, DataFile]) -> int:
+    """Return how many rows are deleted by position: as many positions `deleted_positions` reads, or fewer.
+
+    Args:
+        tasks: The data files.
+        deletes: The position delete files that apply to them, by path.
+    """
+    found = list(tasks)
+    vectors = sum(task.vector.cardinality for task in found if task.vector is not None)
+    return vectors + sum(
+        deletes[path].record_count for path in {path for task in found for path in task.work.positions}
+    )
 
 
 def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequence[int]]:

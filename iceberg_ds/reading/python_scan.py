@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -20,13 +21,14 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.hidden import hidden_rows
-from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
 from iceberg_ds.reading.deleted_rows import vector_positions
-from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.extras import EXTRAS, POS, extra_value
+from iceberg_ds.reading.scan_task import ScanTask, rounds
 from iceberg_ds.reading.spark_arrow import spark_values
+from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.projection import project
 from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
@@ -115,12 +117,11 @@ class PythonScan:
             DataFileError: A deletion vector is damaged.
         """
         io = file_io(self.io_properties, self.location)
-        vectors = {task.work.path: task.vector for task in tasks}
-        for work, hidden in hidden_rows(io, self.key_types, [task.work for task in tasks]):
-            vector = vectors[work.path]
-            by_vector = [] if vector is None else vector_positions(io, vector)
+        meant = self._hidden(io, [task.hidden_by for task in tasks if task.hidden_by is not None])
+        for task, hidden in zip(tasks, self._hidden(io, tasks), strict=True):
+            work = task.work
             try:
-                yield from self._rows_of(io, work, pa.concat_arrays([hidden, pa.array(by_vector, pa.int64())]))
+                yield from self._rows_of(io, task, hidden, None if task.hidden_by is None else next(meant))
             except NoFieldIdsError as problem:
                 raise UnsupportedTableError(
                     f"Cannot read {self.name}: {work.path} cannot be matched with the table's columns: {problem}, and "
@@ -131,24 +132,34 @@ class PythonScan:
                     f"Cannot read {self.name}: {work.path} has values that are not of the table's types: {problem}."
                 ) from problem
 
-    def _rows_of(self, io: FileIO, work: FileWork, hidden: pa.Array) -> Iterator[pa.RecordBatch]:
+    def _hidden(self, io: FileIO, tasks: Sequence[ScanTask]) -> Iterator[pa.Array]:
+        """Yield the positions of the deleted rows of each data file."""
+        for task, (_, hidden) in zip(
+            tasks, hidden_rows(io, self.key_types, [task.work for task in tasks]), strict=True
+        ):
+            by_vector = [] if task.vector is None else vector_positions(io, task.vector)
+            yield pa.concat_arrays([hidden, pa.array(by_vector, pa.int64())])
+
+    def _rows_of(
+        self, io: FileIO, task: ScanTask, hidden: pa.Array, meant: pa.Array | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a data file that are not hidden and, of these, are meant; None for all."""
+        work = task.work
         mapping = None if self.name_mapping is None else parse_mapping_from_json(self.name_mapping)
         for positions, batch in batches_of(io, work.path, self._read, hidden, mapping):
             found = project(batch, self._read, work.partition_values)
             rows, kept = found, positions
+            if meant is not None:
+                is_meant = pc.is_in(kept, meant)
+                rows, kept = rows.filter(is_meant), kept.filter(is_meant)
             if self._filter is not None:
-                is_meant = self._filter.mask(found)
-                rows, kept = found.filter(is_meant), positions.filter(is_meant)
+                is_meant = self._filter.mask(rows)
+                rows, kept = rows.filter(is_meant), kept.filter(is_meant)
             if rows.num_rows:
-                yield self._shown(rows, kept, work)
+                yield self._shown(rows, kept, task)
 
-    def _shown(self, rows: pa.RecordBatch, positions: pa.Array, work: FileWork) -> pa.RecordBatch:
+    def _shown(self, rows: pa.RecordBatch, positions: pa.Array, task: ScanTask) -> pa.RecordBatch:
         """Return the columns of the result."""
-        extras = {
-            "_pos": lambda: positions,
-            "_file": lambda: pa.repeat(pa.scalar(work.path, pa.string()), rows.num_rows),
-            "_spec_id": lambda: pa.repeat(pa.scalar(work.data_file.spec_id, pa.int32()), rows.num_rows),
-        }
         fields = {field.name: (number, field) for number, field in enumerate(self._read.fields)}
         columns = []
         for name in self.columns:
@@ -156,7 +167,8 @@ class PythonScan:
                 number, field = fields[name]
                 columns.append(spark_values(rows.column(number), field.field_type))
             else:
-                columns.append(extras[name]())
+                value = None if name == POS else pa.scalar(extra_value(name, task), arrow_type(EXTRAS[name].field_type))
+                columns.append(positions if value is None else pa.repeat(value, rows.num_rows))
         # Spark matches columns by their places.
         return pa.RecordBatch.from_arrays(columns, names=list(self.columns))
 
@@ -186,6 +198,16 @@ class PythonScan:
 
 
 def task_groups(plan: ScanPlan) -> list[list[ScanTask]]:
-    """Return the data files of a scan in groups of bounded size, one for each task, partition after partition."""
-    by_place = sorted(plan.tasks, key=lambda task: task.work.place)
-    return list(packed(by_place, _TASK_BYTES, lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES)))
+    """Return the data files of a scan in groups of bounded size, one for each task, partition after partition.
+
+    The files of a group are different ones.
+    """
+    return [
+        group
+        for tasks in rounds(plan.tasks)
+        for group in packed(
+            sorted(tasks, key=lambda task: task.work.place),
+            _TASK_BYTES,
+            lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES),
+        )
+    ]

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from urllib.parse import urlparse
 
 from pyiceberg.table import TableProperties
-from pyiceberg.types import DoubleType, FloatType, NestedField, TimeType
+from pyiceberg.types import DoubleType, FloatType, TimeType
 from pyspark.errors import AnalysisException, ParseException
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, position_count
 from iceberg_ds.reading.metadata_tables import metadata_frame
 from iceberg_ds.reading.request import PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan import ScanPlan
@@ -39,8 +40,6 @@ _DEFAULTS = {
     "spark.sql.parser.escapedStringLiterals": "false",
 }
 _SESSION_ZONE, _CASE_SENSITIVE = "spark.sql.session.timeZone", "spark.sql.caseSensitive"
-# The largest number of deleted positions that the driver reads.
-_MOST_POSITIONS = 20_000_000
 
 
 def read(  # noqa: PLR0913  # all but two by name
@@ -90,10 +89,7 @@ def read(  # noqa: PLR0913  # all but two by name
         DataFileError: Files of the snapshot are missing or damaged.
         CatalogError: The catalog could not be reached or refused.
     """
-    if reader not in _READERS:
-        raise OptionError(f"Cannot read {table}: reader is {reader!r}, expected one of {', '.join(_READERS)}.")
-    if isinstance(columns, str):
-        raise OptionError(f"Cannot read {table}: columns is the text {columns!r}, expected a list of names.")
+    check_arguments(table, reader, columns=columns)
     started = time.monotonic()
     asked = {
         "columns": columns if columns is None else list(columns),
@@ -102,8 +98,9 @@ def read(  # noqa: PLR0913  # all but two by name
         "as-of-timestamp": time_ms(table, as_of),
         "branch": branch,
         "tag": tag,
+        **session_options(spark),
     }
-    given = read_options(table, options, {**asked, **predicate_options(spark)})
+    given = read_options(table, options, asked)
     request = ReadRequest.of(given)
     request.refuse_options_of_streams()
     loaded = request.load()
@@ -111,21 +108,22 @@ def read(  # noqa: PLR0913  # all but two by name
         found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)
         return selected(request, found, request.columns or found.columns)
     planned = request.plan(loaded, prunes=reads_predicates_alike(spark))
-    rows, how = frame_of(spark, planned, given, reader)
+    why = why_by_python(spark, planned, reader)
+    rows = planned_rows(spark, planned, given, why)
     logger.info(
         "Reading snapshot %s of %s: %d data files, %d passed over, %s, planned in %d ms",
         planned.plan.snapshot_id,
         planned.plan.name,
         len(planned.plan.tasks),
         planned.plan.left_out,
-        how,
+        how_read(why),
         (time.monotonic() - started) * 1000,
     )
     return selected(request, rows, planned.names)
 
 
-def predicate_options(spark: SparkSession) -> dict[str, str]:
-    """Return the options that say how the session understands names and times in predicates."""
+def session_options(spark: SparkSession) -> dict[str, str]:
+    """Return what the session says of names and of times without a zone, as options."""
     return {
         "time-zone": str(spark.conf.get(_SESSION_ZONE)),
         "case-sensitive": str(is_case_sensitive(spark)).lower(),
@@ -137,35 +135,65 @@ def is_case_sensitive(spark: SparkSession) -> bool:
     return str(spark.conf.get(_CASE_SENSITIVE)).lower() == "true"
 
 
+def check_arguments(table: str, reader: Reader, **names: Sequence[str] | None) -> None:
+    """Look at the reader, and at lists of names of columns, by the name of their argument.
+
+    Raises:
+        OptionError: One is something else.
+    """
+    if reader not in _READERS:
+        raise OptionError(f"Cannot read {table}: reader is {reader!r}, expected one of {', '.join(_READERS)}.")
+    for argument, given in names.items():
+        if isinstance(given, str):
+            raise OptionError(f"Cannot read {table}: {argument} is the text {given!r}, expected a list of names.")
+
+
 def reads_predicates_alike(spark: SparkSession) -> bool:
     """Return whether Spark understands predicates as this package does: by its defaults."""
     return all(str(spark.conf.get(key, value)).lower() == value for key, value in _DEFAULTS.items())
 
 
-def frame_of(
-    spark: SparkSession, planned: PlannedRead, given: Mapping[str, str], reader: Reader = "auto"
-) -> tuple[DataFrame, str]:
-    """Return the rows, with all columns that the predicate may need, and how they are read."""
-    fields = (*planned.fields, *(field for field in planned.tested() if field not in planned.fields))
-    why: str | None = None
-    if planned.plan.tasks:
-        why = "it is asked for" if reader == "python" else _why_not_spark(spark, planned, fields, reader)
+def why_by_python(spark: SparkSession, planned: PlannedRead, reader: Reader) -> str | None:
+    """Return why Python tasks read the rows of a planned read, or None if Spark does.
+
+    Raises:
+        UnsupportedTableError: Spark is asked for, and cannot.
+    """
+    if not planned.plan.tasks:
+        return None
+    return "it is asked for" if reader == "python" else _why_not_spark(spark, planned, reader)
+
+
+def planned_rows(spark: SparkSession, planned: PlannedRead, given: Mapping[str, str], why: str | None) -> DataFrame:
+    """Return the rows, with all columns that the predicate may need.
+
+    Args:
+        spark: The session.
+        planned: The read.
+        given: Its options, in lower case.
+        why: Why Python tasks read, as `why_by_python` returns it.
+
+    Raises:
+        DataFileError: Files are missing or damaged.
+    """
+    fields = planned.read_fields
     if why is None:
-        scan = SparkScan(spark=spark, io=planned.io, plan=planned.plan, fields=fields, extras=planned.extras)
-        return scan.frame(), "by Spark"
-    names = [*(field.name for field in fields), *planned.extras]
-    return frame_by_python(spark, given, planned, names), f"by Python tasks, because {why}"
+        return SparkScan(spark=spark, io=planned.io, plan=planned.plan, fields=fields, extras=planned.extras).frame()
+    return frame_by_python(spark, given, planned, [*(field.name for field in fields), *planned.extras])
 
 
-def _why_not_spark(
-    spark: SparkSession, planned: PlannedRead, fields: Sequence[NestedField], reader: Reader
-) -> str | None:
+def how_read(why: str | None) -> str:
+    """Return for the log who reads, by what `why_by_python` returns."""
+    return "by Spark" if why is None else f"by Python tasks, because {why}"
+
+
+def _why_not_spark(spark: SparkSession, planned: PlannedRead, reader: Reader) -> str | None:
     """Return why Spark does not read the rows, or None if it does.
 
     Raises:
         UnsupportedTableError: Spark is asked for, and cannot.
     """
-    why = why_not_by_spark(fields) or _why_not_files(planned.plan)
+    why = why_not_by_spark(planned.read_fields) or _why_not_files(planned.plan)
     if why is not None and reader == "spark":
         raise UnsupportedTableError(f'Cannot read {planned.plan.name} with reader="spark": {why}. Leave reader out.')
     return why if reader == "spark" else why or _why_not_opened(spark, planned)
@@ -182,14 +210,14 @@ def _why_not_files(plan: ScanPlan) -> str | None:
             return f"rows are deleted by field {number}, which is inside a column"
         if isinstance(kind, TimeType | FloatType | DoubleType):  # Spark takes 0.0 and -0.0 for one number
             return f"rows are deleted by field {number}, which is of type {kind}"
-    paths = [*(task.work.path for task in plan.tasks), *plan.key_files]
+    tasks = [*plan.tasks, *(task.hidden_by for task in plan.tasks if task.hidden_by is not None)]
+    paths = [*(task.work.path for task in tasks), *plan.key_files]
     misread = next(filter(is_misread, paths), None)
     if misread is not None:
         return f"it passes over a file with such a name, or takes its path for a pattern: {misread}"
-    vectors = sum(task.vector.cardinality for task in plan.tasks if task.vector is not None)
-    count = vectors + sum(file.record_count for file in plan.deletes.values())
-    if count > _MOST_POSITIONS:
-        return f"{count:,} rows are deleted by position, and the driver takes {_MOST_POSITIONS:,} of them"
+    count = position_count(tasks, plan.deletes)
+    if count > MOST_POSITIONS:
+        return f"{count:,} rows are deleted by position, and the driver takes {MOST_POSITIONS:,} of them"
     return None
 
 

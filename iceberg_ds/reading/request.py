@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import NestedField
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
@@ -24,6 +24,9 @@ from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
+from iceberg_ds.reading.change_history import Beginning, changed_snapshots
+from iceberg_ds.reading.change_scan import plan_changes
+from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
 from iceberg_ds.reading.metadata_tables import METADATA_TABLES
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
 from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
@@ -33,18 +36,10 @@ from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier
 
 logger = logging.getLogger(__name__)
 
-# Metadata columns (spec, "Reserved Field IDs").
-EXTRAS = {
-    field.name: field
-    for field in (
-        NestedField(2147483646, "_file", StringType(), required=False),
-        NestedField(2147483645, "_pos", LongType(), required=False),
-        NestedField(2147483643, "_spec_id", IntegerType(), required=False),
-    )
-}
 # What a read takes of the options of a write, beside the catalog's properties.
 _OF_WRITES = frozenset({"table", "path", "namespace", "catalog", "warehouse", "branch", "case-sensitive", "time-zone"})
-_OF_BATCHES = ("snapshot-id", "as-of-timestamp", "tag", "schema-id")
+CHANGES_AFTER, CHANGES_FROM = "changes-after-snapshot-id", "changes-from-snapshot-id"
+_OF_BATCHES = ("snapshot-id", "as-of-timestamp", "tag", "schema-id", CHANGES_AFTER, CHANGES_FROM)
 _OF_STREAMS = (
     "starting-snapshot-id",
     "stream-from-timestamp",
@@ -73,6 +68,7 @@ class ReadRequest:
         columns: Names of the columns; None for the table's.
         where: The rows; None for all.
         stream: What a stream reads.
+        beginning: Where changes begin, up to the snapshot that is chosen; None to read the rows of the snapshot.
         given: Names of the options that are given.
     """
 
@@ -81,6 +77,7 @@ class ReadRequest:
     columns: tuple[str, ...] | None = None
     where: str | None = None
     stream: StreamRules = field(default_factory=StreamRules)
+    beginning: Beginning | None = None
     given: frozenset[str] = frozenset()
 
     @classmethod
@@ -113,6 +110,7 @@ class ReadRequest:
             columns=None if own.get("columns") is None else _names(name, own["columns"]),
             where=own.get("where"),
             stream=_stream_rules(name, own, parsed.branch or MAIN_BRANCH),
+            beginning=_beginning(name, own),
             given=frozenset(given),
         )
 
@@ -195,15 +193,7 @@ class ReadRequest:
         """
         table = loaded.table
         with loaded.catalog.hiding_secrets():
-            plan = plan_scan(
-                self.name,
-                table.metadata,
-                table.io,
-                self.choice,
-                where=self.tree() if prunes else None,
-                case_sensitive=bool(self.options.case_sensitive),
-                time_zone=self.options.time_zone,
-            )
+            plan = self._plan_rows(table, prunes=prunes) if self.beginning is None else self._plan_changes(table)
             fields, extras = self.chosen(plan.schema)
             return PlannedRead(
                 request=self,
@@ -213,6 +203,24 @@ class ReadRequest:
                 fields=fields,
                 extras=extras,
             )
+
+    def _plan_rows(self, table: Table, *, prunes: bool) -> ScanPlan:
+        return plan_scan(
+            self.name,
+            table.metadata,
+            table.io,
+            self.choice,
+            where=self.tree() if prunes else None,
+            case_sensitive=bool(self.options.case_sensitive),
+            time_zone=self.options.time_zone,
+        )
+
+    def _plan_changes(self, table: Table) -> ScanPlan:
+        assert self.beginning is not None  # noqa: S101  # asked for only then
+        end, schema = chosen_schema(self.name, table.metadata, self.choice)
+        steps = changed_snapshots(self.name, table.metadata, self.beginning, end)
+        plan = plan_changes(self.name, table.metadata, table.io, schema, steps)
+        return replace(plan, snapshot_id=None if end is None else end.snapshot_id)
 
     def tree(self) -> Tree | None:
         """Return the predicate that files are passed over by; None if only Spark understands it."""
@@ -231,7 +239,7 @@ class ReadRequest:
             OptionError: There is no such column, or it is named twice.
         """
         if self.columns is None:
-            return schema.fields, ()
+            return schema.fields, () if self.beginning is None else CHANGE_COLUMNS
         names = [field.name for field in schema.fields]
         fields, extras = [], []
         for column in self.columns:
@@ -241,7 +249,7 @@ class ReadRequest:
                 raise OptionError(f"Cannot read {self.name}: {problem}.") from problem
             if position is not None:
                 fields.append(schema.fields[position])
-            elif column in EXTRAS:
+            elif column in EXTRAS and (column not in CHANGE_COLUMNS or self.beginning is not None):
                 extras.append(column)
             else:
                 raise OptionError(
@@ -294,7 +302,12 @@ class PlannedRead:
         """Names of the columns of the result."""
         return [*(field.name for field in self.fields), *self.extras]
 
-    def tested(self) -> tuple[NestedField, ...]:
+    @property
+    def read_fields(self) -> tuple[NestedField, ...]:
+        """The columns of the table that are read: those that are wanted, then those of the predicate beside them."""
+        return (*self.fields, *(field for field in self._tested() if field not in self.fields))
+
+    def _tested(self) -> tuple[NestedField, ...]:
         """Return the columns that the predicate names; all, if only Spark understands it."""
         where, options = self.request.where, self.request.options
         if where is None:
@@ -329,8 +342,13 @@ def read_options(table: str, options: Mapping[str, str] | None, asked: Mapping[s
     return {**given, **said}
 
 
-def time_ms(table: str, as_of: datetime | int | str | None) -> int | None:
+def time_ms(table: str, as_of: datetime | int | str | None, argument: str = "as_of") -> int | None:
     """Return a time in milliseconds since the Unix epoch.
+
+    Args:
+        table: Identifier of the table, for messages.
+        as_of: The time; a number is in milliseconds already.
+        argument: What the argument is called.
 
     Raises:
         OptionError: It is no time, or no time zone says which.
@@ -343,7 +361,8 @@ def time_ms(table: str, as_of: datetime | int | str | None) -> int | None:
             moment = datetime.fromisoformat(moment)
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         raise OptionError(
-            f"Cannot read {table}: as_of is {as_of!r}, expected a time with a time zone, such as 2026-11-21T12:00:00Z."
+            f"Cannot read {table}: {argument} is {as_of!r}, expected a time with a time zone, such as "
+            "2026-11-21T12:00:00Z."
         )
     return int(moment.timestamp() * 1000)
 
@@ -380,6 +399,21 @@ def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules
             rows=_parsed(name, "streaming-max-rows-per-micro-batch", own, positive_integer),
         ),
     )
+
+
+def _beginning(name: str, own: Mapping[str, str]) -> Beginning | None:
+    """Return where changes begin.
+
+    Raises:
+        OptionError: Two options say it.
+    """
+    if CHANGES_AFTER in own and CHANGES_FROM in own:
+        raise OptionError(f"Cannot read {name}: {CHANGES_AFTER} and {CHANGES_FROM} exclude each other.")
+    for option in (CHANGES_AFTER, CHANGES_FROM):
+        number = _number(name, option, own.get(option))
+        if number is not None:
+            return Beginning(snapshot_id=number, is_whole=option == CHANGES_FROM)
+    return None
 
 
 def _number(name: str, option: str, text: str | None) -> int | None:

@@ -216,7 +216,6 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
         DataFileError: Manifests cannot be read.
     """
     snapshot, schema = chosen_schema(name, metadata, choice)
-    refuse_defaults(name, schema)
     meant = None
     if where is not None:
         at_schema = metadata.model_copy(update={"current_schema_id": schema.schema_id})
@@ -224,8 +223,21 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
             meant = FilterRange(at_schema, where, case_sensitive=case_sensitive, time_zone=time_zone)
         except ValueError:  # whoever filters the rows says what is wrong, or casts what is not cast here
             logger.info("All files of %s are read: the predicate cannot be told by metrics", name)
-    entries, inside, total = _read(name, io, snapshot, meant)
-    live, vectors = _by_content(name, entries)
+    files, inside, total = _read(name, io, snapshot, meant)
+    plan = plan_files(name, metadata, schema, snapshot, files)
+    return replace(plan, left_out=total - len(plan.tasks), inside=inside)
+
+
+def plan_files(
+    name: str, metadata: TableMetadata, schema: Schema, snapshot: Snapshot | None, files: Sequence[LiveFile]
+) -> ScanPlan:
+    """Return what a read of some live files of a snapshot has to read, all their delete files among them.
+
+    Raises:
+        UnsupportedTableError: A file or a column cannot be read, or a file is listed twice.
+    """
+    refuse_defaults(name, schema)
+    live, vectors = _by_content(name, files)
     schemas = [*sorted(metadata.schemas, key=lambda one: one.schema_id), schema]
     try:
         types = key_types(schemas, map(KeySource.of, live.equalities))
@@ -247,8 +259,6 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
         key_files={found.path: found.data_file for found in live.equalities if found.path in keys},
         key_types=types,
         specs=specs,
-        left_out=total - len(tasks),
-        inside=inside,
         early_times=_early_times(schema, [found.data_file for found in live.data]),
     )
 
@@ -262,10 +272,10 @@ def _read(
         The files; paths of the data files that have only such rows; and how many data files there are: those that a
         manifest of its own leaves out count as far as the manifest list tells their number.
     """
-    with _naming_manifests(name, io, snapshot):
+    with naming_manifests(name, io, snapshot):
         manifests = live_manifests(io, snapshot)
         wanted = [one for one in manifests if one.content != 0 or meant is None or meant.may_touch(one)]
-        files = [_live_file(entry) for entry in _entries(io, wanted) if entry.status is not ManifestEntryStatus.DELETED]
+        files = [live for listed in live_files(io, wanted) for live in listed]
     skipped = [one for one in manifests if one not in wanted]
     total = sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in skipped)
     total += sum(live.data_file.content == DataFileContent.DATA for live in files)
@@ -275,7 +285,7 @@ def _read(
 
 
 @contextmanager
-def _naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Iterator[None]:
+def naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Iterator[None]:
     """Say of any error in this block which snapshot's manifests cannot be read.
 
     Raises:
@@ -291,10 +301,18 @@ def _naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Itera
         ) from masked_cause(error, io.properties)
 
 
-def _entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[ManifestEntry]:
-    """Return the entries of manifests, in their order."""
+def live_files(io: FileIO, manifests: Sequence[ManifestFile]) -> list[list[LiveFile]]:
+    """Return the live files of each of some manifests."""
+    return [
+        [_live_file(entry) for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
+        for entries in _entries(io, manifests)
+    ]
+
+
+def _entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[list[ManifestEntry]]:
+    """Return the entries of each of some manifests."""
     with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-        return [entry for read in readers.map(lambda one: all_entries(io, one), manifests) for entry in read]
+        return list(readers.map(lambda one: all_entries(io, one), manifests))
 
 
 def _live_file(entry: ManifestEntry) -> LiveFile:
@@ -315,7 +333,7 @@ def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapsh
         DataFileError: Manifests cannot be read.
     """
     number = snapshot.snapshot_id
-    with _naming_manifests(name, io, snapshot):
+    with naming_manifests(name, io, snapshot):
         # A manifest that the snapshot merged also has files of earlier ones.
         manifests = [
             one
@@ -324,7 +342,8 @@ def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapsh
         ]
         added = [
             _live_file(entry)
-            for entry in _entries(io, manifests)
+            for entries in _entries(io, manifests)
+            for entry in entries
             if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number
         ]
     _check(name, added)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile
 
@@ -35,11 +36,13 @@ class ScanTask:
         work: The file, with the equality deletes and the position delete files that apply to it.
         vector: Its deletion vector, in the place of position delete files; None if it has none.
         absent: Values of identity partition fields whose columns the file may lack, by column id: physical values.
+        change: What a snapshot did to its rows; None for a read of a snapshot.
     """
 
     work: FileWork
     vector: DeletionVector | None
     absent: Mapping[int, object]
+    change: Change | None = None
 
     @property
     def data_file(self) -> DataFile:
@@ -50,3 +53,50 @@ class ScanTask:
     def has_deletes(self) -> bool:
         """Whether rows of the file may be deleted."""
         return bool(self.work.keys or self.work.positions or self.vector)
+
+    @property
+    def hidden_by(self) -> ScanTask | None:
+        """The same file with the deletes of which one has to hide a row that is read; None for all visible rows."""
+        return None if self.change is None else self.change.hidden_by
+
+    def beside(self, other: ScanTask) -> ScanTask:
+        """Return the same file with those of its deletes alone that it does not have in another snapshot."""
+        known = {*other.work.keys, *other.work.positions}
+        work = replace(
+            self.work,
+            keys=tuple(key for key in self.work.keys if key not in known),
+            positions=tuple(path for path in self.work.positions if path not in known),
+        )
+        return replace(self, work=work, vector=None if self.vector == other.vector else self.vector)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a snapshot did to rows of a data file.
+
+    Attributes:
+        kind: `INSERT` or `DELETE`.
+        ordinal: Number of the snapshot, from 0, among those that are read.
+        snapshot_id: Id of the snapshot.
+        timestamp_ms: When it was committed, in milliseconds since the Unix epoch.
+        hidden_by: The same file with deletes: of its visible rows it is those that one of these hides; None for all.
+    """
+
+    kind: str
+    ordinal: int
+    snapshot_id: int
+    timestamp_ms: int
+    hidden_by: ScanTask | None = None
+
+
+def rounds(tasks: Iterable[ScanTask]) -> list[list[ScanTask]]:
+    """Return the tasks in groups of different files: a file of which several changes are read is in several."""
+    found: list[list[ScanTask]] = []
+    times = Counter[str]()
+    for task in tasks:
+        number = times[task.work.path]
+        times[task.work.path] += 1
+        if number == len(found):
+            found.append([])
+        found[number].append(task)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -20,7 +20,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.types import NestedField, PrimitiveType
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from iceberg_ds.deletes.index import is_global
 from iceberg_ds.deletes.work import KeyFile
@@ -28,10 +28,10 @@ from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.files import is_local
 from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes, deleted_keys
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
+from iceberg_ds.reading.extras import EXTRAS, POS, extra_value
 from iceberg_ds.reading.file_marks import MARK, Portion, constant, portions
-from iceberg_ds.reading.request import EXTRAS
 from iceberg_ds.reading.scan import ScanPlan
-from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.scan_task import ScanTask, rounds
 from iceberg_ds.reading.spark_columns import ReadColumn, as_text, read_columns
 from iceberg_ds.spark.filesystems import count_of_files, listing_files
 from iceberg_ds.table.names import quoted
@@ -88,13 +88,21 @@ class SparkScan:
         """
         for key, value in _SETTINGS.items():
             self.spark.conf.set(key, value)
-        plain, special = list[ScanTask](), list[ScanTask]()
-        for task in self.plan.tasks:
-            (special if task.has_deletes or task.absent or self.extras else plain).append(task)
-        positions = deleted_positions(self.io, special)
-        frames = [self._plain(plain)] if plain else []
-        frames += [self._portion(portion, positions) for some in _alike(special) for portion in portions(some)]
+        frames = [frame for tasks in rounds(self.plan.tasks) for frame in self._frames(tasks)]
         return reduce(_both, frames) if frames else self._nothing()
+
+    def _frames(self, tasks: Sequence[ScanTask]) -> Iterator[DataFrame]:
+        """Yield the rows of different files."""
+        plain, special = list[ScanTask](), list[ScanTask]()
+        for task in tasks:
+            (special if task.has_deletes or task.absent or self.extras else plain).append(task)
+        if plain:
+            yield self._plain(plain)
+        positions = deleted_positions(self.io, special)
+        hiding = deleted_positions(self.io, [task.hidden_by for task in special if task.hidden_by is not None])
+        for some in _alike(special):
+            for portion in portions(some):
+                yield self._portion(portion, positions, hiding)
 
     def _nothing(self) -> DataFrame:
         fields = spark_struct([*self.fields, *(EXTRAS[name] for name in self.extras)])
@@ -105,24 +113,58 @@ class SparkScan:
         rows = self.read_files([task.data_file for task in tasks], columns)
         return rows.select(*(_as_shown(column) for column in columns))
 
-    def _portion(self, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> DataFrame:
-        """Return the visible rows of a portion of the files."""
-        keys = {key.path: key for task in portion.files for key in task.work.keys}
-        columns = self._columns(keys.values())
+    def _portion(
+        self, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]], hiding: Mapping[str, Sequence[int]]
+    ) -> DataFrame:
+        """Return the visible rows of a portion of the files; of files that are hidden by further deletes, these alone.
+
+        Args:
+            portion: The files, all or none of them hidden by further deletes.
+            positions: The positions of the deleted rows, by path.
+            hiding: Those of the rows that the further deletes hide, by path.
+        """
+        further = [task.hidden_by for task in portion.files if task.hidden_by is not None]
+        columns = self._columns(key for task in (*portion.files, *further) for key in task.work.keys)
         rows = self.read_files([task.data_file for task in portion.files], columns)
         rows = rows.select("*", portion.mark(), F.col("_metadata.row_index").alias(_ROW))
         if any(task.absent for task in portion.files):
             rows = rows.select(*(_filled(self.spark, column, portion) for column in columns), MARK, _ROW)
         if any(positions.get(task.work.path) for task in portion.files):
             rows = rows.where(_is_visible(self.spark, portion, positions))
-        by_columns: dict[tuple[int, ...], list[KeyFile]] = defaultdict(list)
-        for key in keys.values():
-            by_columns[key.field_ids].append(key)
-        for field_ids, of_columns in by_columns.items():
-            named = [column for column in columns if column.field.field_id in field_ids]
-            rows = _Deleting(self, portion, named).applied(rows, of_columns)
+        for deleting in self._deleting(portion, columns):
+            rows = deleting.kept(rows)
+        if further:
+            rows = self._hidden(rows, portion.of(further), columns, hiding)
         shown = [_as_shown(column) for column in columns[: len(self.fields)]]
         return rows.select(*shown, *(_extra(self.spark, name, portion) for name in self.extras))
+
+    def _deleting(self, portion: Portion[ScanTask], columns: Sequence[ReadColumn]) -> Iterator[_Deleting]:
+        """Yield what deletes rows of a portion by key, one for each combination of columns."""
+        by_columns: dict[tuple[int, ...], dict[str, KeyFile]] = defaultdict(dict)
+        for task in portion.files:
+            for key in task.work.keys:
+                by_columns[key.field_ids][key.path] = key
+        for field_ids, keys in by_columns.items():
+            named = [column for column in columns if column.field.field_id in field_ids]
+            yield _Deleting(self, portion, named, [*keys.values()])
+
+    def _hidden(
+        self,
+        rows: DataFrame,
+        portion: Portion[ScanTask],
+        columns: Sequence[ReadColumn],
+        positions: Mapping[str, Sequence[int]],
+    ) -> DataFrame:
+        """Return those rows that a delete of the portion's files hides, each once, however many deletes hide it."""
+        found = []
+        if any(positions.get(task.work.path) for task in portion.files):
+            is_visible = _is_visible(self.spark, portion, positions)
+            found.append(rows.where(~is_visible))
+            rows = rows.where(is_visible)
+        for deleting in self._deleting(portion, columns):
+            found.append(deleting.taken(rows))
+            rows = deleting.kept(rows)
+        return reduce(_both, found) if found else rows.limit(0)
 
     def _columns(self, keys: Iterable[KeyFile]) -> list[ReadColumn]:
         """Return the columns to read: those of the result, then those that rows are deleted by beside them."""
@@ -177,17 +219,29 @@ class _Deleting:
         scan: The scan.
         portion: The data files.
         columns: The columns that rows are deleted by.
+        keys: The delete files.
     """
 
-    def __init__(self, scan: SparkScan, portion: Portion[ScanTask], columns: Sequence[ReadColumn]) -> None:
+    def __init__(
+        self, scan: SparkScan, portion: Portion[ScanTask], columns: Sequence[ReadColumn], keys: Sequence[KeyFile]
+    ) -> None:
         self._scan = scan
         self._portion = portion
         self._columns = columns
+        self._keys = keys
         numbered = enumerate(dict.fromkeys(place_of(task.data_file) for task in portion.files))
         self._places = {place: number for number, place in numbered}
 
-    def applied(self, rows: DataFrame, keys: Sequence[KeyFile]) -> DataFrame:
-        """Return the rows that no key of these files deletes."""
+    def kept(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that no key deletes."""
+        return self._joined(rows, "left_anti")
+
+    def taken(self, rows: DataFrame) -> DataFrame:
+        """Return the rows that a key deletes, each once."""
+        return self._joined(rows, "left_semi")
+
+    def _joined(self, rows: DataFrame, how: str) -> DataFrame:
+        keys = self._keys
         files = [self._scan.plan.key_files[key.path] for key in keys]
         deletes = self._deletes(keys, files)
         if sum(file.file_size_in_bytes for file in files) <= _BROADCAST_BYTES:
@@ -199,7 +253,7 @@ class _Deleting:
         for column in self._columns:
             mine, deleted = rows[quoted(column.name)], deletes[_key_name(column)]
             matches.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
-        return rows.join(deletes, reduce(and_, matches), "left_anti")
+        return rows.join(deletes, reduce(and_, matches), how)
 
     def _deletes(self, keys: Sequence[KeyFile], files: Sequence[DataFile]) -> DataFrame:
         """Return the deleted keys, each once a partition, with the sequence number below which rows are deleted."""
@@ -252,8 +306,13 @@ def _alike(tasks: Sequence[ScanTask]) -> Iterable[Sequence[ScanTask]]:
     """Return the files in groups whose rows are deleted by the same columns, and that lack the same columns."""
     groups: dict[tuple[object, ...], list[ScanTask]] = defaultdict(list)
     for task in tasks:
-        groups[tuple(sorted({key.field_ids for key in task.work.keys})), frozenset(task.absent)].append(task)
+        further = None if task.hidden_by is None else _deleted_by(task.hidden_by)
+        groups[_deleted_by(task), further, frozenset(task.absent)].append(task)
     return groups.values()
+
+
+def _deleted_by(task: ScanTask) -> frozenset[tuple[int, ...]]:
+    return frozenset(key.field_ids for key in task.work.keys)
 
 
 def _is_visible(spark: SparkSession, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> Column:
@@ -295,9 +354,12 @@ def _comment(column: ReadColumn) -> dict[str, str]:
 
 def _extra(spark: SparkSession, name: str, portion: Portion[ScanTask]) -> Column:
     """Return a metadata column of Iceberg."""
-    match name:
-        case "_pos":
-            return F.col(_ROW).alias(name)
-        case "_file":
-            return portion.text(spark, lambda task: task.work.path).alias(name)
-    return portion.number(lambda task: task.data_file.spec_id).alias(name)
+    kind = spark_type(EXTRAS[name].field_type)
+    if name == POS:
+        value = F.col(_ROW)
+    elif isinstance(kind, StringType):
+        value = portion.text(spark, lambda task: str(extra_value(name, task)))
+    else:
+        number = portion.number(lambda task: int(extra_value(name, task)))
+        value = F.timestamp_micros(number) if isinstance(kind, TimestampType) else number.cast(kind)
+    return value.alias(name)

@@ -264,7 +264,7 @@ class Course:
         return self._files_of(step) if step.whole or self._reads(step.snapshot) else ()
 
     def _reads(self, snapshot: Snapshot) -> bool:
-        change = _change_of(snapshot)
+        change = change_of(snapshot)
         if change is None:
             return not keeps_rows(snapshot)
         return self._on_change(snapshot) is OnChange.ADDED_FILES
@@ -277,7 +277,7 @@ class Course:
         """Return what a snapshot does that the stream fails at, or None."""
         if step.whole or self._on_change(step.snapshot) is not OnChange.FAIL:
             return None
-        return _change_of(step.snapshot)
+        return change_of(step.snapshot)
 
     def _files_done(self, step: Step, start: Offset, files: Sequence[ScanTask]) -> int:
         """Return how many files of a step have been read."""
@@ -346,7 +346,7 @@ class Course:
                 raise StreamHistoryError(
                     f"Cannot read what follows in {self._name}: starting-snapshot-id is {rules.after_snapshot_id}, and "
                     f"what follows this snapshot is not known: the history of branch '{rules.branch}' shows "
-                    f"{_known(history)}. Give one of these."
+                    f"{known_snapshots(history)}. Give one of these."
                 )
             return since
         steps = [Step(snapshot=snapshot) for snapshot in reversed(history)]
@@ -376,7 +376,7 @@ class Course:
                 "the table was replaced. Set the branch forward again if that was not meant"
             )
         else:
-            known = _known(list(branch_history(self._metadata, branch)))
+            known = known_snapshots(list(branch_history(self._metadata, branch)))
             reason = (
                 f"snapshot {offset.snapshot}, up to which it was read, has expired, and what was appended since may "
                 f"have expired with it: branch '{branch}' shows {known}. Keep snapshots for longer than the query rests"
@@ -437,13 +437,14 @@ def _since(history: Sequence[Snapshot], snapshot_id: int) -> list[Step] | None:
     return since[::-1]
 
 
-def _known(history: Sequence[Snapshot]) -> str:
+def known_snapshots(history: Sequence[Snapshot]) -> str:
+    """Return in words which snapshots a history shows, newest first."""
     if not history:
         return "no snapshot"
     return f"snapshots {history[-1].snapshot_id} to {history[0].snapshot_id}"
 
 
-def _change_of(snapshot: Snapshot) -> str | None:
+def change_of(snapshot: Snapshot) -> str | None:
     """Return in words what a snapshot does to rows beside appending some, or None."""
     operation = None if snapshot.summary is None else snapshot.summary.operation
     entries = summary_entries(snapshot)

@@ -21,8 +21,9 @@ from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.deletes.index import all_specs
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
 from iceberg_ds.reading.consumers import record_request
+from iceberg_ds.reading.extras import EXTRAS
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
-from iceberg_ds.reading.request import EXTRAS, LoadedTable, PlannedRead, ReadRequest
+from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan, refuse_defaults
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.stream import Course, Limits, Offset, Step, why_other_types

@@ -46,7 +46,13 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.planning.quarantine import was_written_before
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.reading.read import frame_of, predicate_options, reads_predicates_alike, selected
+from iceberg_ds.reading.read import (
+    planned_rows,
+    reads_predicates_alike,
+    selected,
+    session_options,
+    why_by_python,
+)
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest, read_options
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.row_level.change_tasks import ChangedRows, report_changes
@@ -245,7 +251,7 @@ class RowLevelRun:
         asked = {
             "columns": [*([] if self._operation.deletes_alone else names), *PLACE],
             "where": self._operation.where,
-            **predicate_options(self._spark),
+            **session_options(self._spark),
         }
         of_read = {key: text for key, text in self._given.items() if key in _OF_READS or key.startswith("catalog.")}
         given = read_options(self._given["table"], of_read, asked)
@@ -322,7 +328,8 @@ class RowLevelRun:
         looked_into = replace(scan, tasks=[task for task in scan.tasks if task.work.path not in whole])
         if not looked_into.tasks and self._operation.deletes_alone:
             return [ChangedRows.none(plan.write)]
-        rows, _ = frame_of(self._spark, replace(plan.read, plan=looked_into), plan.read_options)
+        to_read = replace(plan.read, plan=looked_into)
+        rows = planned_rows(self._spark, to_read, plan.read_options, why_by_python(self._spark, to_read, "auto"))
         changes = self._operation.changes(selected(request, rows, plan.read.names), scan.schema.fields)
         answers = run_job(changes, plan.write, self._action, report_changes)
         changed = [answer for answer in answers if isinstance(answer, ChangedRows)]

@@ -1,0 +1,178 @@
+"""Plans a read of changes on the driver: which rows of which data files each snapshot inserted or deleted.
+
+A snapshot is compared with its parent, file by file: a file that only one of them has changed all its visible rows; a
+file of both changed the rows that are visible in one, and that deletes hide which only the other has. Manifests that
+both list are read once, and those of data files not at all, unless deletes differ. Rows that a snapshot wrote again
+unchanged are still among the changes: `change_rows` takes them away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import IcebergType
+
+from iceberg_ds.deletes.index import LiveFile, all_specs
+from iceberg_ds.reading.change_history import ChangeStep
+from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
+from iceberg_ds.reading.scan import ScanPlan, live_files, naming_manifests, plan_files
+from iceberg_ds.reading.scan_task import Change, ScanTask
+from iceberg_ds.snapshots.manifests import live_manifests
+
+INSERT, DELETE = "INSERT", "DELETE"
+
+
+def plan_changes(
+    name: str, metadata: TableMetadata, io: FileIO, schema: Schema, steps: Sequence[ChangeStep]
+) -> ScanPlan:
+    """Return what a read of changes has to read: a file once for each change of its rows.
+
+    Args:
+        name: Identifier of the table, for messages.
+        metadata: The table.
+        io: Opens its storage.
+        schema: The columns.
+        steps: The snapshots, as `changed_snapshots` returns them.
+
+    Raises:
+        UnsupportedTableError: A file cannot be read, or is listed twice.
+        DataFileError: Manifests, or deletion vectors, cannot be read.
+    """
+    planner = _Planner(name, metadata, io, schema)
+    tasks, early_times = list[ScanTask](), set[int]()
+    deletes, key_files = dict[str, DataFile](), dict[str, DataFile]()
+    key_types = dict[int, IcebergType]()
+    for step in steps:
+        before, after = planner.plans(step)
+        for plan in (before, after):
+            deletes |= plan.deletes
+            key_files |= plan.key_files
+            key_types |= plan.key_types
+            early_times |= plan.early_times
+        tasks += _without_undone(io, list(changed_tasks(before.tasks, after.tasks, step)), deletes)
+    return ScanPlan(
+        name=name,
+        snapshot_id=None,
+        schema=schema,
+        metadata=metadata,
+        tasks=tasks,
+        deletes=deletes,
+        key_files=key_files,
+        key_types=key_types,
+        specs=all_specs(metadata),
+        early_times=frozenset(early_times),
+    )
+
+
+def changed_tasks(before: Sequence[ScanTask], after: Sequence[ScanTask], step: ChangeStep) -> Iterator[ScanTask]:
+    """Yield the files of which a snapshot changed rows, each with what it did to which of them.
+
+    Args:
+        before: The files of the snapshot before, with the deletes that apply to each.
+        after: The files of the snapshot. Files that both have, with the same deletes, may be left out of both.
+        step: The snapshot.
+    """
+    snapshot = step.snapshot
+    change = Change(
+        kind=DELETE,
+        ordinal=step.ordinal,
+        snapshot_id=snapshot.snapshot_id,
+        timestamp_ms=snapshot.timestamp_ms,
+    )
+    yield from _only_in(before, after, change)
+    yield from _only_in(after, before, replace(change, kind=INSERT))
+
+
+def _only_in(these: Sequence[ScanTask], those: Sequence[ScanTask], change: Change) -> Iterator[ScanTask]:
+    """Yield the files with rows that are visible among these, and may not be among those."""
+    others = {task.work.path: task for task in those}
+    for task in these:
+        other = others.get(task.work.path)
+        if other is None:
+            yield replace(task, change=change)
+            continue
+        hiding = other.beside(task)
+        if hiding.has_deletes:
+            yield replace(task, change=replace(change, hidden_by=hiding))
+
+
+def _without_undone(io: FileIO, tasks: Sequence[ScanTask], deletes: Mapping[str, DataFile]) -> Sequence[ScanTask]:
+    """Return the changes of a snapshot without rows that never came back.
+
+    Writers merge the position deletes of a file with new ones, and remove the old ones: that brings no row back, and
+    the file need not be read for it.
+    """
+    merged = {
+        task.work.path: (task, task.hidden_by)
+        for task in tasks
+        if _inserts(task) and task.hidden_by is not None and not task.hidden_by.work.keys
+    }
+    now, before = [task for task, _ in merged.values()], [gone for _, gone in merged.values()]
+    if position_count([*now, *before], deletes) > MOST_POSITIONS:
+        return tasks
+    hidden, were_hidden = deleted_positions(io, now), deleted_positions(io, before)
+    undone = {path for path in merged if set(were_hidden.get(path, ())) <= set(hidden.get(path, ()))}
+    return [task for task in tasks if not (_inserts(task) and task.work.path in undone)]
+
+
+def _inserts(task: ScanTask) -> bool:
+    return task.change is not None and task.change.kind == INSERT
+
+
+class _Planner:
+    """Plans snapshots one after the other, as far as each differs from its parent."""
+
+    def __init__(self, name: str, metadata: TableMetadata, io: FileIO, schema: Schema) -> None:
+        self._name = name
+        self._metadata = metadata
+        self._io = io
+        self._schema = schema
+        self._files: dict[str, list[LiveFile]] = {}  # of the manifests that were read for the last step
+        self._last: tuple[int, list[str], ScanPlan] | None = None
+
+    def plans(self, step: ChangeStep) -> tuple[ScanPlan, ScanPlan]:
+        """Return the files of a snapshot's parent and of the snapshot; files that both have alike may be left out."""
+        old, new = self._manifests(step.parent), self._manifests(step.snapshot)
+        if _deletes(old) == _deletes(new):
+            shared = _paths(old) & _paths(new)
+            old, new = (
+                [one for one in some if _is_deletes(one) or one.manifest_path not in shared] for some in (old, new)
+            )
+        before = self._plan(step.parent, old)
+        after = self._plan(step.snapshot, new)
+        known = _paths([*old, *new])
+        self._files = {path: files for path, files in self._files.items() if path in known}
+        return before, after
+
+    def _manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
+        with naming_manifests(self._name, self._io, snapshot):
+            return live_manifests(self._io, snapshot)
+
+    def _plan(self, snapshot: Snapshot | None, manifests: Sequence[ManifestFile]) -> ScanPlan:
+        key = (0 if snapshot is None else snapshot.snapshot_id, [one.manifest_path for one in manifests])
+        if self._last is None or self._last[:2] != key:
+            with naming_manifests(self._name, self._io, snapshot):
+                unread = [one for one in manifests if one.manifest_path not in self._files]
+                read = zip(unread, live_files(self._io, unread), strict=True)
+                self._files |= {manifest.manifest_path: files for manifest, files in read}
+            files = [live for manifest in manifests for live in self._files[manifest.manifest_path]]
+            self._last = (*key, plan_files(self._name, self._metadata, self._schema, snapshot, files))
+        return self._last[2]
+
+
+def _is_deletes(manifest: ManifestFile) -> bool:
+    return manifest.content == ManifestContent.DELETES
+
+
+def _deletes(manifests: Iterable[ManifestFile]) -> frozenset[str]:
+    return _paths(filter(_is_deletes, manifests))
+
+
+def _paths(manifests: Iterable[ManifestFile]) -> frozenset[str]:
+    return frozenset(manifest.manifest_path for manifest in manifests)

@@ -1,0 +1,187 @@
+"""`read_changes`: what was inserted, deleted and updated between two snapshots, as a DataFrame."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import reduce
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType
+from pyspark.sql import DataFrame, SparkSession
+
+from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.reading.change_history import Bound, ChangeRange, find_range
+from iceberg_ds.reading.change_rows import net_changes, with_updates, without_carry_overs
+from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
+from iceberg_ds.reading.read import Reader, check_arguments, how_read, planned_rows, session_options, why_by_python
+from iceberg_ds.reading.request import CHANGES_AFTER, CHANGES_FROM, PlannedRead, ReadRequest, read_options, time_ms
+from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.table.names import quoted
+from iceberg_ds.table.spark_types import spark_struct
+
+logger = logging.getLogger(__name__)
+
+
+def read_changes(  # noqa: PLR0913  # all but two by name
+    spark: SparkSession,
+    table: str,
+    *,
+    options: Mapping[str, str] | None = None,
+    branch: str | None = None,
+    columns: Sequence[str] | None = None,
+    start: datetime | int | str | None = None,
+    end: datetime | int | str | None = None,
+    keys: Sequence[str] | None = None,
+    net: bool = False,
+    reader: Reader = "auto",
+) -> DataFrame:
+    """Return what snapshots inserted into a table and deleted from it, as a DataFrame.
+
+    The snapshots are chosen now. Each is compared with the one before; compactions change no row. A row that a snapshot
+    deleted and inserted again with the same values, because it wrote a file anew, is left out.
+
+    Args:
+        spark: The session; classic, or of Spark Connect.
+        table: Identifier of the table, such as `db.events`.
+        options: `catalog`, `catalog.*`, `warehouse`, `namespace`, `branch`, as for a write. None for no options.
+        branch: The branch whose history is read; None for option `branch`, or `main`, or any if `end` is a snapshot.
+        columns: Names of the table's columns; None for all.
+        start: Changes after this snapshot: its id; or a time, for what was committed later: with a time zone, or as a
+            text such as `2026-11-21T12:00:00Z`. None for the oldest snapshot that is there, all of whose rows come
+            first as inserted.
+        end: Changes up to this snapshot, with it: its id; or a time. None for the head of the branch.
+        keys: Names of columns that say which row is which: a row that a snapshot deleted and one that it inserted with
+            the same key are the row before and the row after an update. None for no updates.
+        net: Whether to leave out rows that were deleted and inserted again, or inserted and deleted again, by whatever
+            snapshots: with `keys` an update has the first row before and the last row after.
+        reader: `spark` for Spark's Parquet reader, `python` for Python tasks, `auto` to choose.
+
+    Returns:
+        The rows, in no order, with the table's columns as they are now, and `_change_type` (INSERT, DELETE,
+        UPDATE_BEFORE, UPDATE_AFTER), `_change_ordinal` (number of the snapshot, from 0), `_commit_snapshot_id` and
+        `_commit_timestamp`.
+
+    Raises:
+        OptionError: The options or arguments are malformed; there is no such snapshot or column, or `end` does not
+            descend from `start`.
+        StreamHistoryError: Snapshots in between have expired.
+        TableNotFoundError: The table does not exist.
+        UnsupportedTableError: The table has files or columns that cannot be read.
+        DataFileError: Files of a snapshot are missing or damaged.
+        CatalogError: The catalog could not be reached or refused.
+    """
+    check_arguments(table, reader, columns=columns, keys=keys)
+    started = time.monotonic()
+    given = read_options(table, options, {"branch": branch, **session_options(spark)})
+    request = ReadRequest.of(given)
+    request.refuse_options_of_streams()
+    loaded = request.load_for_tasks()
+    name, schema = request.name, loaded.table.schema()
+    shown, key_names = _columns(request, schema, columns), _keys(request, schema, keys)
+    first, last = _bound(table, "start", start), _bound(table, "end", end)
+    found = find_range(name, loaded.table.metadata, request.options.branch, start=first, end=last)
+    if found is None:
+        return spark.createDataFrame([], spark_struct([*shown, *(EXTRAS[column] for column in CHANGE_COLUMNS)]))
+    chosen = {key: text for key, text in given.items() if key != "branch"} | _as_options(found, schema)
+    planned = ReadRequest.of(chosen).plan(loaded)
+    why = why_by_python(spark, planned, reader)
+    one_sided, mixed = _by_sides(planned.plan.tasks, is_net=net)
+    if mixed and why is not None:  # tasks plan anew, and read all
+        one_sided, mixed = [], [*one_sided, *mixed]
+    frames = []
+    if one_sided or not mixed:
+        frames.append(planned_rows(spark, replace(_part(planned, one_sided), fields=shown), chosen, why))
+    if mixed:
+        rows = planned_rows(spark, _part(planned, mixed), chosen, why)
+        rows = net_changes(rows) if net else without_carry_overs(rows)
+        frames.append(with_updates(rows, name, key_names, is_net=net) if key_names else rows)
+    logger.info(
+        "Reading changes of %s up to snapshot %s: %d changes of files, %s, planned in %d ms",
+        name,
+        found.end_id,
+        len(planned.plan.tasks),
+        how_read(why),
+        (time.monotonic() - started) * 1000,
+    )
+    names = [*(quoted(field.name) for field in shown), *CHANGE_COLUMNS]
+    return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
+
+
+def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None) -> tuple[NestedField, ...]:
+    """Return the table's columns that are wanted.
+
+    Raises:
+        OptionError: There is no such column.
+        UnsupportedTableError: The table has columns with the names of those that say what has changed.
+    """
+    taken = [field.name for field in schema.fields if field.name.lower() in CHANGE_COLUMNS]
+    if taken:
+        raise UnsupportedTableError(
+            f"Cannot read changes of {request.name}: it has a column '{taken[0]}' of its own, which is the name of one "
+            "that says what has changed. Rename it."
+        )
+    fields, extras = replace(request, columns=None if columns is None else tuple(columns)).chosen(schema)
+    if extras:
+        raise OptionError(f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.")
+    return fields
+
+
+def _keys(request: ReadRequest, schema: Schema, keys: Sequence[str] | None) -> list[str]:
+    """Return the names of the key columns; none without keys.
+
+    Raises:
+        OptionError: There is no such column, or it cannot be a key.
+    """
+    if keys is None:
+        return []
+    fields = _columns(request, schema, keys)
+    unfit = next((field for field in fields if not isinstance(field.field_type, PrimitiveType)), None)
+    if unfit is not None:
+        raise OptionError(
+            f"Cannot read changes of {request.name}: column '{unfit.name}' of type {unfit.field_type} cannot be a key."
+        )
+    return [field.name for field in fields]
+
+
+def _bound(table: str, argument: str, given: datetime | int | str | None) -> Bound:
+    """Return a snapshot, or a time.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if isinstance(given, int) and not isinstance(given, bool):
+        return Bound(snapshot_id=given)
+    return Bound(time_ms=time_ms(table, given, argument))
+
+
+def _as_options(found: ChangeRange, schema: Schema) -> dict[str, str]:
+    beginning = found.beginning
+    return {
+        "snapshot-id": str(found.end_id),
+        "schema-id": str(schema.schema_id),
+        CHANGES_FROM if beginning.is_whole else CHANGES_AFTER: str(beginning.snapshot_id),
+    }
+
+
+def _by_sides(tasks: Sequence[ScanTask], *, is_net: bool) -> tuple[list[ScanTask], list[ScanTask]]:
+    """Return the changes by snapshots that only insert or only delete rows, and the others, which may have carry-overs.
+
+    Of net changes all snapshots count as one.
+    """
+    changes = [(task, task.change) for task in tasks if task.change is not None]
+    kinds: dict[int, set[str]] = defaultdict(set)
+    for _, change in changes:
+        kinds[0 if is_net else change.ordinal].add(change.kind)
+    found: tuple[list[ScanTask], list[ScanTask]] = ([], [])
+    for task, change in changes:
+        found[len(kinds[0 if is_net else change.ordinal]) > 1].append(task)
+    return found
+
+
+def _part(planned: PlannedRead, tasks: Sequence[ScanTask]) -> PlannedRead:
+    return replace(planned, plan=replace(planned.plan, tasks=tasks))
