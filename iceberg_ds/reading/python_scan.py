@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -26,7 +28,7 @@ from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
 from iceberg_ds.reading.deleted_rows import vector_positions
 from iceberg_ds.reading.extras import EXTRAS, POS, extra_value
-from iceberg_ds.reading.scan_task import ScanTask, rounds
+from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
@@ -117,11 +119,10 @@ class PythonScan:
             DataFileError: A deletion vector is damaged.
         """
         io = file_io(self.io_properties, self.location)
-        meant = self._hidden(io, [task.hidden_by for task in tasks if task.hidden_by is not None])
-        for task, hidden in zip(tasks, self._hidden(io, tasks), strict=True):
+        for task, hidden, meant in self._with_deletes(io, tasks):
             work = task.work
             try:
-                yield from self._rows_of(io, task, hidden, None if task.hidden_by is None else next(meant))
+                yield from self._rows_of(io, task, hidden, meant)
             except NoFieldIdsError as problem:
                 raise UnsupportedTableError(
                     f"Cannot read {self.name}: {work.path} cannot be matched with the table's columns: {problem}, and "
@@ -131,6 +132,16 @@ class PythonScan:
                 raise UnsupportedTableError(
                     f"Cannot read {self.name}: {work.path} has values that are not of the table's types: {problem}."
                 ) from problem
+
+    def _with_deletes(
+        self, io: FileIO, tasks: Sequence[ScanTask]
+    ) -> Iterator[tuple[ScanTask, pa.Array, pa.Array | None]]:
+        """Yield the data files, each with the positions of deleted rows, and of those that are meant; None for all."""
+        for _, group in groupby(tasks, key=attrgetter("state")):
+            some = list(group)
+            meant = self._hidden(io, [task.hidden_by for task in some if task.hidden_by is not None])
+            for task, hidden in zip(some, self._hidden(io, some), strict=True):
+                yield task, hidden, None if task.hidden_by is None else next(meant)
 
     def _hidden(self, io: FileIO, tasks: Sequence[ScanTask]) -> Iterator[pa.Array]:
         """Yield the positions of the deleted rows of each data file."""
@@ -198,16 +209,6 @@ class PythonScan:
 
 
 def task_groups(plan: ScanPlan) -> list[list[ScanTask]]:
-    """Return the data files of a scan in groups of bounded size, one for each task, partition after partition.
-
-    The files of a group are different ones.
-    """
-    return [
-        group
-        for tasks in rounds(plan.tasks)
-        for group in packed(
-            sorted(tasks, key=lambda task: task.work.place),
-            _TASK_BYTES,
-            lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES),
-        )
-    ]
+    """Return the data files of a scan in groups of bounded size, one for each task, partition after partition."""
+    by_place = sorted(plan.tasks, key=lambda task: (task.state, task.work.place))
+    return list(packed(by_place, _TASK_BYTES, lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES)))

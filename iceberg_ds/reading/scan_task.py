@@ -59,6 +59,14 @@ class ScanTask:
         """The same file with the deletes of which one has to hide a row that is read; None for all visible rows."""
         return None if self.change is None else self.change.hidden_by
 
+    @property
+    def state(self) -> tuple[int, str]:
+        """What the deletes are of: equal for files whose deletes may be looked for together.
+
+        A delete file that came later than those of a file would apply to it, too, if its sequence number alone counted.
+        """
+        return (0, "") if self.change is None else (self.change.ordinal, self.change.kind)
+
     def beside(self, other: ScanTask) -> ScanTask:
         """Return the same file with those of its deletes alone that it does not have in another snapshot."""
         known = {*other.work.keys, *other.work.positions}

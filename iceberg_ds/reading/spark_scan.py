@@ -303,11 +303,15 @@ def _both(one: DataFrame, other: DataFrame) -> DataFrame:
 
 
 def _alike(tasks: Sequence[ScanTask]) -> Iterable[Sequence[ScanTask]]:
-    """Return the files in groups whose rows are deleted by the same columns, and that lack the same columns."""
+    """Return the files in groups whose rows are deleted by the same columns, and that lack the same columns.
+
+    Files of which some are deleted by key are of one snapshot.
+    """
     groups: dict[tuple[object, ...], list[ScanTask]] = defaultdict(list)
     for task in tasks:
-        further = None if task.hidden_by is None else _deleted_by(task.hidden_by)
-        groups[_deleted_by(task), further, frozenset(task.absent)].append(task)
+        own, further = _deleted_by(task), None if task.hidden_by is None else _deleted_by(task.hidden_by)
+        state = task.state if own or further else None
+        groups[own, further, state, frozenset(task.absent)].append(task)
     return groups.values()
 
 

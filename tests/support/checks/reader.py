@@ -60,24 +60,25 @@ class Listed:
         return tuple(self.entry.data_file.equality_ids or ())
 
 
-def listed(table: Table, branch: str = "main") -> dict[DataFileContent, list[Listed]]:
-    """Return the live files of a branch by what they hold."""
+def listed(table: Table, branch: str = "main", snapshot_id: int | None = None) -> dict[DataFileContent, list[Listed]]:
+    """Return the live files of a branch, or of a snapshot, by what they hold."""
     found: dict[DataFileContent, list[Listed]] = defaultdict(list)
-    snapshot = table.snapshot_by_name(branch)
+    snapshot = table.snapshot_by_name(branch) if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     for manifest in snapshot.manifests(table.io) if snapshot is not None else []:
         for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
             found[entry.data_file.content].append(Listed(entry=entry, spec_id=manifest.partition_spec_id))
     return found
 
 
-def rows_of(table: Table, branch: str = "main") -> list[Row]:
-    """Return the rows of a branch with the table's columns as they are now, ordered by their first columns."""
-    return sorted((row for _, _, row in visible_rows(table, branch)), key=lambda row: str(list(row.values())))
+def rows_of(table: Table, branch: str = "main", snapshot_id: int | None = None) -> list[Row]:
+    """Return the rows of a branch, or of a snapshot, with the table's columns as they are now, in order."""
+    found = (row for _, _, row in visible_rows(table, branch, snapshot_id))
+    return sorted(found, key=lambda row: str(list(row.values())))
 
 
-def visible_rows(table: Table, branch: str = "main") -> Iterator[tuple[str, int, Row]]:
-    """Yield the rows of a branch, each with the path of its data file and its position there."""
-    files = listed(table, branch)
+def visible_rows(table: Table, branch: str = "main", snapshot_id: int | None = None) -> Iterator[tuple[str, int, Row]]:
+    """Yield the rows of a branch, or of a snapshot, each with the path of its data file and its position there."""
+    files = listed(table, branch, snapshot_id)
     hidden = hidden_positions_of(files[DataFileContent.POSITION_DELETES])
     fields = table.schema().fields
     for data_file in files[DataFileContent.DATA]:
