@@ -12,7 +12,7 @@ thing, why with the values, and the next step; a secret appears in none of them.
     ├── CatalogError (ConnectionError)      reach, authenticate to or unblock the catalog
     ├── RefusedRowsError (ValueError)       fix the rows; says how many and shows one
     ├── DataFileError (OSError)             a task could not write; Spark may retry it
-    ├── StreamHistoryError                  what a stream reads next is not known, or no append; nothing was read of it
+    ├── StreamHistoryError                  what is to be read next is not known, or no append; none of it was read
     ├── RowCountError                       rows were lost or doubled on the way; nothing was committed; report it
     ├── CommitConflictError                 nothing was committed; no file of this write is referenced
     ├── CommitStateUnknownError             it may be committed; nothing was deleted; says how to check
@@ -89,7 +89,7 @@ class DataFileError(IcebergSinkError, OSError):
 
 
 class StreamHistoryError(IcebergSinkError):
-    """What a stream of `icebergsource` reads next is not known, or is more than appended rows; none of it was read.
+    """What a stream of `icebergsource`, or a read of changes, is to read is not known, or no append; none was read.
 
     A snapshot changed rows, its history has expired, its branch was set back, or the table was replaced.
 

@@ -10,6 +10,11 @@ _SCAN = "unit/reading/test_scan.py::"
 _NAMES = "unit/reading/test_spark_columns.py::"
 _BOTH = "integration/reading/test_read.py::"
 
+_CHANGES = "properties/test_changes.py::test_changes_are_the_differences_between_snapshots"
+_PLANNED = "unit/reading/test_change_scan.py::"
+_SNAPSHOTS = "unit/reading/test_change_history.py::"
+_CHANGED = "integration/reading/test_changes.py::"
+
 READING = (
     Mutation(
         name="a file is passed over that has rows of the predicate",
@@ -75,5 +80,93 @@ READING = (
         before="self._rows_of(io, work, pa.concat_arrays([hidden, pa.array(by_vector, pa.int64())]))",
         after="self._rows_of(io, work, pa.array(by_vector, pa.int64()))",
         tests=(_ANY,),
+    ),
+    Mutation(
+        name="the first snapshot after the start is no change",
+        file="reading/change_history.py",
+        before="for number in reversed(range(place))]\n",
+        after="for number in reversed(range(place - 1))]\n",
+        tests=(_SNAPSHOTS + "test_snapshots_after_the_start_up_to_the_end_are_read",),
+    ),
+    Mutation(
+        name="a replacement that adds rows is passed over by changes",
+        file="reading/change_history.py",
+        before="    return keeps_rows(snapshot) and change_of(snapshot) is None\n",
+        after="    return keeps_rows(snapshot)\n",
+        tests=(_SNAPSHOTS + "test_replacement_that_adds_rows_is_a_change",),
+    ),
+    Mutation(
+        name="deleted rows of a file that stays are no changes",
+        file="reading/change_scan.py",
+        before="        if hiding.has_deletes:\n",
+        after="        if hiding.work.keys:\n",
+        tests=(
+            _PLANNED + "test_deleted_rows_alone_are_read_of_a_file_that_stays",
+            _PLANNED + "test_snapshots_are_compared_file_by_file",
+        ),
+    ),
+    Mutation(
+        name="rows that are visible again are no changes",
+        file="reading/change_scan.py",
+        before="        if hiding.has_deletes:\n            yield",
+        after="        if hiding.has_deletes and change.kind == DELETE:\n            yield",
+        tests=(_PLANNED + "test_rows_that_are_visible_again_are_inserts",),
+    ),
+    Mutation(
+        name="rows that came back are left out with those of merged deletes",
+        file="reading/change_scan.py",
+        before="if set(were_hidden.get(path, ())) <= set(hidden.get(path, ()))}\n",
+        after="}\n",
+        tests=(_PLANNED + "test_file_is_not_read_for_deletes_that_were_merged",),
+    ),
+    Mutation(
+        name="a file that stays is not looked at although deletes differ",
+        file="reading/change_scan.py",
+        before="        if _deletes(old) == _deletes(new):\n",
+        after="        if True:\n",
+        tests=(_PLANNED + "test_deleted_rows_alone_are_read_of_a_file_that_stays",),
+    ),
+    Mutation(
+        name="keys of a later snapshot delete rows of an earlier one in Python tasks",
+        file="reading/python_scan.py",
+        before='        for _, group in groupby(tasks, key=attrgetter("state")):\n',
+        after='        for _, group in [("", tasks)]:\n',
+        tests=(_CHANGES, _PLANNED + "test_deletes_of_one_snapshot_are_looked_for_together"),
+    ),
+    Mutation(
+        name="all visible rows of a file are changes, and not those that deletes hide",
+        file="reading/python_scan.py",
+        before="                yield task, hidden, None if task.hidden_by is None else next(meant)\n",
+        after="                yield task, hidden, None\n",
+        tests=(_PLANNED + "test_deleted_rows_alone_are_read_of_a_file_that_stays",),
+    ),
+    Mutation(
+        name="a file with two changes is read with the deletes of one",
+        file="reading/scan_task.py",
+        before="        if number == len(found):\n            found.append([])\n        found[number].append(task)\n",
+        after="        found = found or [[]]\n        found[0].append(task)\n",
+        tests=(_PLANNED + "test_rounds_have_each_file_once",),
+        spark_tests=(_CHANGED + "test_changes_are_the_differences_between_snapshots",),
+    ),
+    Mutation(
+        name="a row that two deletes hide is a change twice in Spark's reader",
+        file="reading/spark_scan.py",
+        before="            found.append(deleting.taken(rows))\n            rows = deleting.kept(rows)\n",
+        after="            found.append(deleting.taken(rows))\n            rows = rows\n",
+        spark_tests=(_CHANGED + "test_row_that_several_deletes_hide_is_one_change",),
+    ),
+    Mutation(
+        name="0.0 and -0.0 are one value to changes",
+        file="reading/change_rows.py",
+        before="        case FloatType() | DoubleType() | MapType():\n            return False\n",
+        after="        case MapType():\n            return False\n",
+        spark_tests=(_CHANGED + "test_rows_are_the_same_bit_by_bit",),
+    ),
+    Mutation(
+        name="copies of a row that are left over are one change",
+        file="reading/change_rows.py",
+        before='F.abs(_COPIES).cast("int"))',
+        after='F.abs(F.signum(_COPIES)).cast("int"))',
+        spark_tests=(_CHANGED + "test_rows_are_the_same_bit_by_bit",),
     ),
 )

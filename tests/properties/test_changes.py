@@ -24,7 +24,8 @@ happenings = st.one_of(
     st.tuples(st.just("overwrite"), st.integers(0, 9), PAIRS),
     st.tuples(st.just("delete keys"), st.lists(VALUES, min_size=1, max_size=3, unique=True)),
     st.tuples(st.just("delete row"), st.integers(0, 99)),
-    st.sampled_from([("swap names",), ("widen",), ("partition",), ("drop",), ("add",), ("rewrite",)]),
+    st.sampled_from([("rewrite",), ("convert",), ("take deletes back",)]),
+    st.sampled_from([("swap names",), ("widen",), ("partition",), ("drop",), ("add",)]),
 )
 
 

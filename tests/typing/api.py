@@ -41,6 +41,11 @@ def read_table(spark: SparkSession) -> list[DataFrame]:
         iceberg_ds.read(spark, "db.t", as_of=1_700_000_000_000),
         iceberg_ds.read(spark, "db.t", branch="audit"),
         iceberg_ds.read(spark, "db.t", tag="eom"),
+        iceberg_ds.read_changes(spark, "db.t"),
+        iceberg_ds.read_changes(
+            spark, "db.t", start=5, end=datetime.now().astimezone(), columns=["id"], reader="spark"
+        ),
+        iceberg_ds.read_changes(spark, "db.t", start="2026-11-21T12:00:00Z", keys=["id"], net=True, branch="audit"),
     ]
 
 

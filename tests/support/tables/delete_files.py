@@ -15,6 +15,7 @@ from pyiceberg.manifest import (
     ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
+    ManifestFile,
 )
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId
@@ -139,19 +140,36 @@ def _commit_file(sink: Sink, file: DataFile, branch: str) -> int:
         file_sequence_number=None,
         data_file=file,
     )
-    is_data = file.content == DataFileContent.DATA
     draft = ManifestDraft(
         path=metadata_path(metadata, f"deletes-{number}.avro"),
         spec_id=file.spec_id,
         entries=(entry,),
-        content=ManifestContent.DATA if is_data else ManifestContent.DELETES,
+        content=ManifestContent.DATA if file.content == DataFileContent.DATA else ManifestContent.DELETES,
     )
-    counts = change_summary(metadata, Change(added=[file]))
-    path = metadata_path(metadata, f"snap-deletes-{number}.avro")
-    operation = Operation.APPEND if is_data else Operation.OVERWRITE
-    snapshot = new_snapshot(metadata, write, operation, counts, path)
-    before = table.snapshot_by_name(branch)
-    manifests = [*write_manifests(table.io, metadata, [draft], write), *live_manifests(table.io, before)]
+    manifests = [
+        *write_manifests(table.io, metadata, [draft], write),
+        *live_manifests(table.io, table.snapshot_by_name(branch)),
+    ]
+    return _commit_manifests(sink, write, Change(added=[file]), manifests)
+
+
+def take_deletes_back(sink: Sink, branch: str = "main") -> int:
+    """Commit a snapshot without any delete file, so that all rows are visible again, and return its id."""
+    table = sink.table()
+    deletes = [entry.data_file for entry in entries(sink, branch) if entry.data_file.content != DataFileContent.DATA]
+    listed = live_manifests(table.io, table.snapshot_by_name(branch))
+    manifests = [one for one in listed if one.content == ManifestContent.DATA]
+    return _commit_manifests(sink, _identity(next(_numbers), branch), Change(added=(), removed=deletes), manifests)
+
+
+def _commit_manifests(sink: Sink, write: WriteIdentity, change: Change, manifests: Sequence[ManifestFile]) -> int:
+    """Commit a snapshot with these manifests."""
+    table, branch = sink.table(), write.route.branch
+    metadata, before = table.metadata, table.snapshot_by_name(branch)
+    is_append = not change.removed and all(file.content == DataFileContent.DATA for file in change.added)
+    path = metadata_path(metadata, f"snap-{write.operation_id}.avro")
+    operation = Operation.APPEND if is_append else Operation.OVERWRITE
+    snapshot = new_snapshot(metadata, write, operation, change_summary(metadata, change), path)
     write_list(table.io, metadata, snapshot, manifests)
     sink.catalog.send(
         table,

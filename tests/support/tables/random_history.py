@@ -17,8 +17,9 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType
 from pyspark.sql import types as spark
 from support.checks.reader import visible_rows
+from support.keys.conversions import convert
 from support.tables.data_rewrites import rewrite
-from support.tables.delete_files import delete_equal, delete_positions, with_ids
+from support.tables.delete_files import delete_equal, delete_positions, take_deletes_back, with_ids
 from support.tables.sink import Sink, embedded_options
 
 from iceberg_ds.catalog.client import connect
@@ -61,6 +62,10 @@ class RandomHistory:
                 self._overwrite(*what)
             case "rewrite":
                 rewrite(self.sink, rewrite_all="true")
+            case "convert":
+                convert(self.sink)
+            case "take deletes back":
+                take_deletes_back(self.sink)
             case "delete keys":
                 self._delete_keys(*what)
             case "delete row":
