@@ -51,8 +51,8 @@ EXPIRY = (
     Mutation(
         name="a staging branch that waits is dropped for its age",
         file="maintenance/resting.py",
-        before="    expired = find_expired(metadata, retention, waiting)\n",
-        after="    expired = find_expired(metadata, retention)\n",
+        before="    expired = find_expired(metadata, retention, {*waiting, *followed})\n",
+        after="    expired = find_expired(metadata, retention, followed)\n",
         tests=(_MARKS + "test_staging_branch_that_waits_is_never_too_old",),
     ),
     Mutation(

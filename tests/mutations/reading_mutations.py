@@ -56,15 +56,15 @@ READING = (
     Mutation(
         name="rows that are deleted by key come back in Spark's reader",
         file="reading/spark_scan.py",
-        before='        return rows.join(deletes, reduce(and_, matches), "left_anti")\n',
-        after='        return rows.join(deletes, reduce(and_, matches), "left")\n',
+        before='        return self._joined(rows, "left_anti")\n',
+        after='        return self._joined(rows, "left")\n',
         spark_tests=(_BOTH + "test_deleted_rows_stay_away",),
     ),
     Mutation(
         name="a key deletes rows that are newer than it",
         file="reading/spark_scan.py",
-        before="        matches = [deletes[_BELOW] > self._portion.number(lambda task: task.work.sequence_number)]\n",
-        after="        matches = [deletes[_BELOW] > -1]\n",
+        before="        matches = [deletes[BELOW] > self._portion.number(lambda task: task.work.sequence_number)]\n",
+        after="        matches = [deletes[BELOW] > -1]\n",
         spark_tests=(_BOTH + "test_deleted_rows_stay_away",),
     ),
     Mutation(
@@ -77,8 +77,8 @@ READING = (
     Mutation(
         name="deleted rows come back in Python tasks",
         file="reading/python_scan.py",
-        before="self._rows_of(io, work, pa.concat_arrays([hidden, pa.array(by_vector, pa.int64())]))",
-        after="self._rows_of(io, work, pa.array(by_vector, pa.int64()))",
+        before="            yield pa.concat_arrays([hidden, pa.array(by_vector, pa.int64())])\n",
+        after="            yield pa.array(by_vector, pa.int64())\n",
         tests=(_ANY,),
     ),
     Mutation(
