@@ -51,7 +51,7 @@ def in_json(frame: DataFrame) -> list[str]:
     return sorted(row["row"] for row in frame.selectExpr(IN_JSON).collect())
 
 
-@pytest.mark.parametrize("version", [pytest.param("1", marks=EXHAUSTIVE), "2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("1", marks=EXHAUSTIVE), pytest.param("2", marks=EXHAUSTIVE), "3"])
 def test_tables_that_the_jvm_wrote(shared: SharedCatalog, spark: SparkSession, version: str) -> None:
     """Rows that the runtime deleted would come back, or columns that it renamed would be null or of another column."""
     modes = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))

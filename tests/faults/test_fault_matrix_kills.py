@@ -42,8 +42,9 @@ OF_MANY_TABLES = {
     FaultPoint.CUT_BEGUN,
     FaultPoint.CUT_TAGGED,
 }
-# To publishing come writes with `publish-converted` alone.
-STREAM_STEPS = [step for step in FaultPoint if step not in {FaultPoint.PUBLISHED, *OF_MANY_TABLES}]
+# To these come writes with `publish-converted`, expiries, and row-level operations.
+OF_OTHERS = {FaultPoint.PUBLISHED, FaultPoint.SNAPSHOTS_EXPIRED, FaultPoint.ROWS_CHANGED}
+STREAM_STEPS = [step for step in FaultPoint if step not in OF_OTHERS | OF_MANY_TABLES]
 # A batch without a number has nothing to skip.
 BATCH_STEPS = [step for step in STREAM_STEPS if step is not FaultPoint.SKIPPED]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.hooked_sink import HookedSink
 from support.hooks.memory_probe import read_probes, secret
 from support.spark.jobs import SCHEMA, BatchJob, StreamJob, numbered, write_source
@@ -97,6 +98,7 @@ def test_batch_that_fails_is_cleaned_up_with_the_catalogs_secrets(
     assert read_probes(reports)["abort"] == {"secret True"}
 
 
+@EXHAUSTIVE
 def test_tasks_of_maintenance_never_get_the_catalogs_secrets(
     spark: SparkSession, house: Warehouse, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

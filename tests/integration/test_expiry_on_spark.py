@@ -48,7 +48,7 @@ def counts(result: iceberg_ds.ExpireResult) -> dict[str, object]:
     return {name: value for name, value in asdict(result).items() if name not in {"seconds", "dry_run"}}
 
 
-@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("streams", [pytest.param(False, marks=EXHAUSTIVE), True])
 def test_the_same_files_go_as_in_one_process(spark: SparkSession, sink: Sink, streams: bool) -> None:  # noqa: FBT001
     """A large table would expire by other rules."""
     history(sink)
@@ -81,6 +81,7 @@ def test_table_that_was_appended_to_loses_lists_alone(spark: SparkSession, sink:
     check_clean(sink.table())
 
 
+@EXHAUSTIVE
 def test_file_that_a_later_snapshot_refers_to_stays(spark: SparkSession, sink: Sink) -> None:
     """Whoever adds a file again, or picks it, would lose its rows."""
     sink.append(1)
@@ -153,6 +154,7 @@ def test_files_in_the_folder_of_another_table_stay(spark: SparkSession, sink: Si
     assert local(theirs).exists()
 
 
+@EXHAUSTIVE
 def test_files_of_a_state_that_another_catalog_may_have_stay(spark: SparkSession, sink: Sink, tmp_path: Path) -> None:
     """A commit of another catalog looks like one that was killed: its rows would go."""
     sink.append(1)

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.checks.invariants import check_sound
 from support.checks.reader import rows_of
+from support.exhaustive import EXHAUSTIVE
 from support.spark.process import wait_until
 from support.spark.tables import FORMAT, Warehouse
 from support.tables.sink import NAME
@@ -61,6 +62,7 @@ def test_stream_of_upserts_keeps_its_table_healthy(spark: SparkSession, house: W
 
 
 @pytest.mark.timeout(300)
+@EXHAUSTIVE
 def test_stream_keeps_its_own_history_short(spark: SparkSession, house: Warehouse) -> None:
     """Snapshots would pile up until commits are slow, without a second job beside the stream."""
     iceberg_ds.register(spark)

@@ -16,7 +16,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.table.update import SetStatisticsUpdate
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_clean, check_sound
-from support.exhaustive import EXHAUSTIVE
+from support.exhaustive import EXHAUSTIVE, few
 from support.tables.changes_by_others import plain_catalog
 from support.tables.damage import Listing
 from support.tables.sink import NAME, Sink, epoch, local, paths_of, rows
@@ -204,7 +204,7 @@ def test_files_of_a_table_whose_name_begins_with_this_ones_stay(spark: SparkSess
         removed(sink, spark, location=f"file://{beside}")
 
 
-@pytest.mark.parametrize("by", ["listing", "inventory", "inventory without metadata"])
+@pytest.mark.parametrize("by", few(1, ["listing", "inventory", "inventory without metadata"]))
 def test_files_of_a_table_below_stay(spark: SparkSession, sink: Sink, by: str) -> None:
     """Another table would be deleted with this one's rubbish, most of all where an inventory has data files alone."""
     sink.append(1)

@@ -70,7 +70,7 @@ def amounts_of_snapshots(house: Warehouse) -> list[int]:
 @pytest.mark.parametrize(
     ("point", "action"),
     few(
-        1,
+        0,
         [
             (Point.AFTER_COMMIT, Action.KILL_DRIVER),
             (Point.BEFORE_COMMIT, Action.KILL_DRIVER),

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from support.exhaustive import EXHAUSTIVE
 from support.spark.tables import Warehouse
 from support.tables.changes_by_others import expire
 from support.tables.sink import NAME, Sink, embedded_options, rows
@@ -90,6 +91,7 @@ def test_appended_rows_come_once_across_restarts(
     assert query.run() == [[7]]
 
 
+@EXHAUSTIVE
 def test_micro_batches_are_limited(spark: SparkSession, house: Warehouse, table: Sink, tmp_path: Path) -> None:
     """The first micro-batch would read the whole table."""
     append_files(table, 1, 2, 3)
@@ -114,6 +116,7 @@ def test_micro_batches_are_limited(spark: SparkSession, house: Warehouse, table:
     assert sorted(chain(*found)) == [9, 10, 11]
 
 
+@EXHAUSTIVE
 def test_failures_tell_what_to_do(spark: SparkSession, house: Warehouse, table: Sink, tmp_path: Path) -> None:
     """A user would see a failed query, and not how to go on."""
     table.append(1)
@@ -134,6 +137,7 @@ def test_failures_tell_what_to_do(spark: SparkSession, house: Warehouse, table: 
         spark.read.format("icebergsource").options(**house.options).option("on-change", "skip").load(NAME).collect()
 
 
+@EXHAUSTIVE
 def test_columns_of_the_dataframe_stay(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """A query that is started again from the same DataFrame would fail, once the table has another column."""
     iceberg_ds.register(spark)

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
+from support.exhaustive import EXHAUSTIVE
 from support.keys.conversions import ENCODINGS, convert, keyed_deletes
 from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.services.bucket import Bucket
@@ -261,6 +262,7 @@ def test_parts_of_a_listing_list_all_of_it(sink: Sink) -> None:
     assert file_at(properties, f"{location}/data") is None
 
 
+@EXHAUSTIVE
 def test_orphans_are_removed_by_spark(spark: SparkSession, sink: Sink, options: dict[str, str]) -> None:
     """A large table in such a store could not be cleaned up, or its tasks would need the catalog."""
     for number in range(2):

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,12 +39,16 @@ def prepare_environment(environment: dict[str, str], folder: Path, *, finds_pand
     hidden.mkdir(parents=True, exist_ok=True)
     # Each Python worker would spend a second on importing what nothing here uses.
     (hidden / "pandas.py").write_text('raise ImportError("hidden from the tests\' Spark")\n')
-    parts = environment.get("PYTHONPATH", "").split(os.pathsep)
-    inherited = [part for part in parts if part and Path(part).name != NO_PANDAS]
     found = [str(TESTS)] if finds_pandas else [str(hidden), str(TESTS)]
-    environment["PYTHONPATH"] = os.pathsep.join([*found, *inherited])
+    environment["PYTHONPATH"] = os.pathsep.join([*found, *inherited_paths(environment)])
     environment["PYSPARK_PYTHON"] = sys.executable
     environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+def inherited_paths(environment: Mapping[str, str]) -> list[str]:
+    """Return where Python looks for modules by its environment, without what hides pandas."""
+    parts = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return [part for part in parts if part and Path(part).name != NO_PANDAS]
 
 
 def spare_defaults(environment: dict[str, str], folder: Path) -> None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from support.services.kafka import install_recipe_services
 from support.services.servers import REPOSITORY
 from support.spark.process import kill_members, wait_until
-from support.spark.session import JAVA_OPTIONS
+from support.spark.session import JAVA_OPTIONS, inherited_paths
 from support.spark.tables import Warehouse
 
 # What Spark lacks; it has the other jars that they need.
@@ -126,6 +126,6 @@ def _environment() -> dict[str, str]:
     return {
         **kept,
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(REPOSITORY)]),
+        "PYTHONPATH": os.pathsep.join([*inherited_paths(os.environ), str(REPOSITORY)]),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

@@ -140,6 +140,8 @@ def test_failures_are_told_by_kind_and_without_their_text(
         sink.commit(sink.write(rows(2), plan=plan, of_epoch=epoch(3)))
     assert (reports[-1].outcome, reports[-1].error) == ("conflict", "CommitConflictError")
 
+    with sink.table().transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "1"})
     messages = faulty_sink.write(rows(6))
     faulty_catalog.fail_next(50, connection_lost)
     with pytest.raises(CommitStateUnknownError):
