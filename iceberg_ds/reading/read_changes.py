@@ -79,7 +79,7 @@ def read_changes(  # noqa: PLR0913  # all but two by name
     started = time.monotonic()
     given = read_options(table, options, {"branch": branch, **session_options(spark)})
     request = ReadRequest.of(given)
-    request.refuse_options_of_streams()
+    request.refuse_options_of_rows()
     loaded = request.load_for_tasks()
     name, schema = request.name, loaded.table.schema()
     shown, key_names = _columns(request, schema, columns), _keys(request, schema, keys)
@@ -139,6 +139,8 @@ def _keys(request: ReadRequest, schema: Schema, keys: Sequence[str] | None) -> l
     """
     if keys is None:
         return []
+    if not keys:
+        raise OptionError(f"Cannot read changes of {request.name}: keys names no column. Leave it out for no updates.")
     fields = _columns(request, schema, keys)
     unfit = next((field for field in fields if not isinstance(field.field_type, PrimitiveType)), None)
     if unfit is not None:

@@ -175,6 +175,14 @@ class ReadRequest:
         """
         self._refuse(_OF_BATCHES, "stream")
 
+    def refuse_options_of_rows(self) -> None:
+        """Refuse what only a read of a snapshot's rows can do.
+
+        Raises:
+            OptionError: An option of such a read, or of streams, is given.
+        """
+        self._refuse(_OF_READS, "read of changes")
+
     def _refuse(self, names: Iterable[str], kind: str) -> None:
         for key in sorted(self.given.intersection(names)):
             raise OptionError(f"Cannot read {self.name}: option '{key}' is none of a {kind}: leave it out.")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.checks.reader import rows_of
 from support.exhaustive import examples
 from support.tables.random_history import RandomHistory
-from support.tables.reading import changes_by_tasks, differences_of, net_of, without_zeros
+from support.tables.reading import as_text, changes_by_tasks, differences_of, net_of, without_zeros
 
 VALUES = st.none() | st.integers(0, 9)
 PAIRS = st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5)
@@ -54,6 +54,6 @@ def test_changes_are_the_differences_between_snapshots(history: Any, cut: int) -
         total = Counter[str]()
         for counted in net_of(all_changes).values():
             total.update(counted)
-        assert without_zeros(total) == Counter(map(str, rows_of(sink.table())))
+        assert without_zeros(total) == Counter(map(as_text, rows_of(sink.table())))
     finally:
         shutil.rmtree(folder)

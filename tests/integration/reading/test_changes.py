@@ -261,7 +261,7 @@ def test_wrong_arguments_are_refused(spark: SparkSession, house: Warehouse) -> N
 
     def refusal(**arguments: Any) -> str:
         with pytest.raises(OptionError) as raised:
-            iceberg_ds.read_changes(spark, NAME, options=house.options, **arguments)
+            iceberg_ds.read_changes(spark, NAME, **{"options": house.options, **arguments})
         return str(raised.value)
 
     assert refusal(columns=["nope"]) == "Cannot read db.t: it has no column 'nope' (columns: id, list)."
@@ -269,7 +269,8 @@ def test_wrong_arguments_are_refused(spark: SparkSession, house: Warehouse) -> N
     assert refusal(columns=["_change_type"]) == "Cannot read db.t: it has no column '_change_type' (columns: id, list)."
     assert refusal(keys="id") == "Cannot read db.t: keys is the text 'id', expected a list of names."
     assert refusal(keys=["list"]).endswith("column 'list' of type list<long> cannot be a key.")
-    assert "columns names none" in refusal(keys=[])
+    assert "keys names no column" in refusal(keys=[])
+    assert "option 'where' is none of a read of changes" in refusal(options={**house.options, "where": "id = 1"})
     assert "start is '2026-01-01', expected a time with a time zone" in refusal(start="2026-01-01")
     assert "it has no snapshot 5" in refusal(start=5)
     assert "it has no branch 'nope'" in refusal(branch="nope")

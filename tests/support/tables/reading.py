@@ -44,7 +44,7 @@ def net_of(changes: list[Row]) -> dict[int, Counter[str]]:
     found: dict[int, Counter[str]] = defaultdict(Counter)
     for row in changes:
         values = {name: value for name, value in row.items() if not name.startswith(("_change", "_commit"))}
-        found[row["_commit_snapshot_id"]][str(values)] += 1 if row["_change_type"] == "INSERT" else -1
+        found[row["_commit_snapshot_id"]][as_text(values)] += 1 if row["_change_type"] == "INSERT" else -1
     return {number: left for number, counted in found.items() if (left := without_zeros(counted))}
 
 
@@ -54,12 +54,20 @@ def differences_of(sink: Sink, branch: str = "main") -> dict[int, Counter[str]]:
     found: dict[int, Counter[str]] = {}
     for snapshot in lineage(table.metadata, branch_head(table.metadata, branch)):
         after, before = (
-            Counter(map(str, rows_of(table, snapshot_id=number))) if number is not None else Counter[str]()
+            Counter(map(as_text, rows_of(table, snapshot_id=number))) if number is not None else Counter[str]()
             for number in (snapshot.snapshot_id, snapshot.parent_snapshot_id)
         )
         after.subtract(before)
         found[snapshot.snapshot_id] = without_zeros(after)
     return {number: counted for number, counted in found.items() if counted}
+
+
+def as_text(row: Row) -> str:
+    """Return a row as a text, the same for maps of Spark and of Arrow."""
+    is_map = {
+        name: isinstance(value, list) and bool(value) and isinstance(value[0], tuple) for name, value in row.items()
+    }
+    return str({name: dict(value) if is_map[name] else value for name, value in row.items()})
 
 
 def without_zeros(counted: Counter[str]) -> Counter[str]:
