@@ -50,7 +50,8 @@ def test_changes_are_those_of_the_jvm(shared: SharedCatalog, spark: SparkSession
         shared.jvm.run("DROP VIEW changes")
 
 
-@pytest.mark.parametrize("version", [pytest.param("2", marks=EXHAUSTIVE), "3"])
+@EXHAUSTIVE
+@pytest.mark.parametrize("version", ["2", "3"])
 def test_changes_of_merge_on_read(shared: SharedCatalog, spark: SparkSession, version: str) -> None:
     """Changes by position deletes and deletion vectors, which the runtime does not show, would be missing."""
     modes = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))

@@ -95,7 +95,7 @@ def test_arguments_of_one_name_are_the_same_everywhere(name: str) -> None:
     parameters = inspect.signature(FUNCTIONS[name]).parameters
     optional = {argument: parameters[argument] for argument in ("spark", "options") if argument in parameters}
     # Beside its streams; their first argument; it makes a DataFrame.
-    if name in ("maintaining", "merge", "read", "register", "requeue"):
+    if name in ("maintaining", "merge", "read", "read_changes", "register", "requeue"):
         del optional["spark"]
     by_name = [argument for argument, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
 
