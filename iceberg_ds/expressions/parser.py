@@ -115,6 +115,18 @@ class CastTo:
 Tree = Name | Value | Call | CastTo
 
 
+def texts_in(tree: Tree) -> Iterator[str]:
+    """Yield the texts of all literals of a tree."""
+    match tree:
+        case Value(value=str() as text):
+            yield text
+        case CastTo(operand=operand):
+            yield from texts_in(operand)
+        case Call(operands=operands):
+            for operand in operands:
+                yield from texts_in(operand)
+
+
 def parse_predicate(text: str) -> Tree:
     """Return the tree of the predicate in `text`.
 

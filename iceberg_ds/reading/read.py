@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, ParseException
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, position_count
 from iceberg_ds.reading.metadata_tables import metadata_frame
-from iceberg_ds.reading.request import PlannedRead, ReadRequest, read_options, time_ms
+from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.source import frame_by_python
 from iceberg_ds.reading.spark_columns import is_misread, why_not_by_spark
@@ -107,7 +107,7 @@ def read(  # noqa: PLR0913  # all but two by name
     if loaded.metadata_table is not None:
         found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)
         return selected(request, found, request.columns or found.columns)
-    planned = request.plan(loaded, prunes=reads_predicates_alike(spark))
+    planned = request.plan(loaded, prunes=is_read_alike(spark, request, loaded))
     why = why_by_python(spark, planned, reader)
     rows = planned_rows(spark, planned, given, why)
     logger.info(
@@ -148,9 +148,10 @@ def check_arguments(table: str, reader: Reader, **names: Sequence[str] | None) -
             raise OptionError(f"Cannot read {table}: {argument} is the text {given!r}, expected a list of names.")
 
 
-def reads_predicates_alike(spark: SparkSession) -> bool:
-    """Return whether Spark understands predicates as this package does: by its defaults."""
-    return all(str(spark.conf.get(key, value)).lower() == value for key, value in _DEFAULTS.items())
+def is_read_alike(spark: SparkSession, request: ReadRequest, loaded: LoadedTable) -> bool:
+    """Return whether Spark understands the predicate as this package does: by its defaults, and in the same types."""
+    has_defaults = all(str(spark.conf.get(key, value)).lower() == value for key, value in _DEFAULTS.items())
+    return has_defaults and not request.is_about_texts(loaded.table.metadata)
 
 
 def why_by_python(spark: SparkSession, planned: PlannedRead, reader: Reader) -> str | None:

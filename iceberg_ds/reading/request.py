@@ -9,18 +9,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
+from uuid import UUID
 
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, TimeType, UUIDType
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError
-from iceberg_ds.expressions.parser import Tree, parse_predicate
+from iceberg_ds.expressions.literals import parsed
+from iceberg_ds.expressions.parser import Tree, parse_predicate, texts_in
 from iceberg_ds.expressions.row_filter import RowFilter
+from iceberg_ds.expressions.types import TIME
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
@@ -240,6 +244,39 @@ class ReadRequest:
             logger.info("All files of %s are read: %s", self.name, masked_problem(self.where, str(problem)))
             return None
 
+    def is_about_texts(self, metadata: TableMetadata) -> bool:
+        """Return whether the predicate compares values of uuid or time, which Spark has as texts, with other texts.
+
+        `10:00` is a time that Spark writes as `10:00:00.000000`, so it is another text.
+
+        Args:
+            metadata: The table.
+
+        Raises:
+            OptionError: There is no such snapshot.
+        """
+        _, schema = chosen_schema(self.name, metadata, self.choice)
+        tested = self.test(schema)
+        if tested is None or not any(
+            isinstance(schema.find_type(column.field_id), TimeType | UUIDType) for column in tested.columns
+        ):
+            return False
+        return not all(map(_is_as_spark_writes, texts_in(parse_predicate(str(self.where)))))
+
+    def test(self, schema: Schema) -> RowFilter | None:
+        """Return the test of rows by the predicate; None if there is none, or if only Spark understands it."""
+        if self.where is None:
+            return None
+        try:
+            return RowFilter(
+                self.where,
+                schema,
+                case_sensitive=bool(self.options.case_sensitive),
+                time_zone=self.options.time_zone,
+            )
+        except ValueError:
+            return None
+
     def chosen(self, schema: Schema) -> tuple[tuple[NestedField, ...], tuple[str, ...]]:
         """Return the columns of the table that are wanted, and the metadata columns.
 
@@ -317,17 +354,10 @@ class PlannedRead:
 
     def _tested(self) -> tuple[NestedField, ...]:
         """Return the columns that the predicate names; all, if only Spark understands it."""
-        where, options = self.request.where, self.request.options
-        if where is None:
+        if self.request.where is None:
             return ()
-        fields = self.plan.schema.fields
-        try:
-            test = RowFilter(
-                where, self.plan.schema, case_sensitive=bool(options.case_sensitive), time_zone=options.time_zone
-            )
-        except ValueError:
-            return fields
-        return tuple(fields[position] for position in test.positions)
+        fields, test = self.plan.schema.fields, self.request.test(self.plan.schema)
+        return fields if test is None else tuple(fields[position] for position in test.positions)
 
 
 def read_options(table: str, options: Mapping[str, str] | None, asked: Mapping[str, object]) -> dict[str, str]:
@@ -422,6 +452,15 @@ def _beginning(name: str, own: Mapping[str, str]) -> Beginning | None:
         if number is not None:
             return Beginning(snapshot_id=number, is_whole=option == CHANGES_FROM)
     return None
+
+
+def _is_as_spark_writes(text: str) -> bool:
+    """Return whether a text that means a uuid or a time is written as Spark writes these."""
+    with suppress(ValueError):
+        return str(UUID(text)) == text
+    with suppress(ValueError):
+        return str(parsed(text, TIME, None).as_py().isoformat("microseconds")) == text
+    return True
 
 
 def _number(name: str, option: str, text: str | None) -> int | None:

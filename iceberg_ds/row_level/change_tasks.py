@@ -107,7 +107,8 @@ class _Split:
         """Yield the new rows, with the table's columns; afterwards all positions are written."""
         for batch in batches:
             files, positions, is_row = (batch.column(number) for number in range(_OURS))
-            goes = files.is_valid()
+            # Spark may compute a condition twice, and by a function that answers otherwise then, no clause is left.
+            goes = pc.and_(files.is_valid(), is_row.is_valid())
             updated = pc.and_(goes, is_row).true_count
             self.updated += updated
             self.inserted += is_row.true_count - updated
@@ -137,13 +138,13 @@ class _Split:
         self._waiting = []
         if rows is None or not rows.num_rows:
             return
-        rows = rows.sort_by([(FILE, "ascending"), (POS, "ascending")]).combine_chunks()
+        rows = rows.sort_by([(FILE, "ascending"), (POS, "ascending")])
+        numbers, positions = (rows.column(name).combine_chunks() for name in (FILE, POS))  # which copies all of them
         paths = list(self._numbers)
         hidden, begin = [], 0
-        runs = pc.run_end_encode(rows.column(FILE).combine_chunks())
+        runs = pc.run_end_encode(numbers)
         for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            positions = rows.column(POS).combine_chunks()[begin:end]
-            hidden.append(HiddenRows(data_file=_named(paths[number]), positions=positions))
+            hidden.append(HiddenRows(data_file=_named(paths[number]), positions=positions[begin:end]))
             begin = end
         path = self._paths.next(NO_SPEC, Record())
         self.written.append(write_position_deletes(self._io, path, hidden, self._plan.write.files))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.types import NestedField
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
+from iceberg_ds.errors import OptionError
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
 from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
 from iceberg_ds.row_level.result import RowLevelResult
@@ -55,7 +56,10 @@ def delete_from(  # noqa: PLR0913  # all but three by name
         CommitConflictError: Others kept changing what is read; nothing was committed.
         IcebergSinkError: As a write with `format("icebergsink")`.
     """
-    operation = Operation(command="delete", action=f"delete rows of {table}", changes=_gone, where=where)
+    action = f"delete rows of {table}"
+    if not isinstance(where, str):
+        raise OptionError(f"Cannot {action}: where is {where!r}, expected a predicate; 'true' deletes all rows.")
+    operation = Operation(command="delete", action=action, changes=_gone, where=where)
     return RowLevelRun(spark, operation, call_options(table, options, branch), mode, isolation_level).run()
 
 

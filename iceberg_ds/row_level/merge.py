@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _TARGET, _SOURCE = "target", "source"
+# Columns of our own beside those of table and source.
 _IS_SOURCE, _CLAUSE = "__row_level_is_source", "__row_level_clause"
 
 
@@ -114,9 +115,11 @@ class _Merge:
 
     def changes(self, rows: DataFrame, fields: Sequence[NestedField]) -> DataFrame:
         """Return the rows that change, as `Operation.changes` does."""
-        joined = self._joined(rows)
+        taken = {name.lower() for name in (*rows.columns, *self._source.columns)}
+        mark, chosen_clause = (_free_name(name, taken) for name in (_IS_SOURCE, _CLAUSE))
+        joined = self._joined(rows, mark)
         file, pos = (F.col(f"{_TARGET}.{name}") for name in PLACE)
-        is_target, is_source = file.isNotNull(), F.col(_IS_SOURCE).isNotNull()
+        is_target, is_source = file.isNotNull(), F.col(mark).isNotNull()
         kinds = (
             (is_target & is_source, self._clauses.matched),
             (~is_target, self._clauses.not_matched),
@@ -126,22 +129,24 @@ class _Merge:
         conditions = [self._condition(joined, kind, clause) for kind, of_kind in kinds for clause in of_kind]
         number = _first(conditions, [F.lit(number) for number in range(len(clauses))])
         # The number of a row's clause is found once, and each value is then that of its clause.
-        joined = joined.select("*", number.alias(_CLAUSE)).where(F.col(_CLAUSE).isNotNull())
-        chosen = [F.col(_CLAUSE) == number for number in range(len(clauses))]
+        joined = joined.select("*", number.alias(chosen_clause)).where(F.col(chosen_clause).isNotNull())
+        chosen = [F.col(chosen_clause) == number for number in range(len(clauses))]
         by_clause = zip(*(self._values(joined, clause, fields) for clause in clauses), strict=True)
         values = [_first(chosen, of_field).alias(field.name) for field, of_field in zip(fields, by_clause, strict=True)]
         is_row = _first(chosen, [F.lit(not isinstance(clause, Delete)) for clause in clauses])
         return joined.select(file.alias(FILE), pos.alias(POS), is_row.alias(IS_ROW), *values)
 
-    def _joined(self, rows: DataFrame) -> DataFrame:
+    def _joined(self, rows: DataFrame, mark: str) -> DataFrame:
         """Return the rows of table and source side by side, as far as a clause may be about them.
+
+        Column `mark` is null where there is no row of the source.
 
         Raises:
             OptionError: The condition is wrong.
         """
         needs = bool(self._clauses.not_matched), bool(self._clauses.not_matched_by_source)
         how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}[needs]
-        source = self._source.select("*", F.lit(True).alias(_IS_SOURCE))  # noqa: FBT003
+        source = self._source.select("*", F.lit(True).alias(mark))  # noqa: FBT003
         with _naming(self._action, self._on):
             joined = rows.alias(_TARGET).join(source.alias(_SOURCE), F.expr(self._on), how)
             joined.schema  # noqa: B018  # Spark Connect finds no error before
@@ -186,6 +191,13 @@ class _Merge:
 
 def _equal(name: str) -> str:
     return f"{_TARGET}.{quoted(name)} = {_SOURCE}.{quoted(name)}"
+
+
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name like this one that no column has."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _first(conditions: Sequence[Column], values: Sequence[Column]) -> Column:

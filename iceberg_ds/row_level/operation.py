@@ -37,6 +37,7 @@ from iceberg_ds.errors import (
     RefusedRowsError,
     UnsupportedTableError,
 )
+from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import check_rows, complete_commits
@@ -46,13 +47,7 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.planning.quarantine import was_written_before
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.reading.read import (
-    planned_rows,
-    reads_predicates_alike,
-    selected,
-    session_options,
-    why_by_python,
-)
+from iceberg_ds.reading.read import is_read_alike, planned_rows, selected, session_options, why_by_python
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest, read_options
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.row_level.change_tasks import ChangedRows, report_changes
@@ -142,12 +137,14 @@ class _Plan:
         table: The table as it was loaded.
         write: How its new rows are written.
         read: What is read.
+        where: The predicate by which files are passed over; None if none is.
         read_options: The options of that read, in lower case.
     """
 
     table: Table
     write: WritePlan
     read: PlannedRead
+    where: Tree | None
     read_options: Mapping[str, str] = field(repr=False)
 
 
@@ -256,11 +253,14 @@ class RowLevelRun:
         of_read = {key: text for key, text in self._given.items() if key in _OF_READS or key.startswith("catalog.")}
         given = read_options(self._given["table"], of_read, asked)
         loaded = LoadedTable(catalog=self._catalog, table=table)
-        read = ReadRequest.of(given).plan(loaded, prunes=reads_predicates_alike(self._spark))
+        request = ReadRequest.of(given)
+        prunes = is_read_alike(self._spark, request, loaded)
+        read = request.plan(loaded, prunes=prunes)
         columns = spark_struct(read.plan.schema.fields)
         write = plan_write(self._catalog, self._options, columns, WriteMode.ROW_LEVEL, table=table)
         check_session(write, self._spark)
-        return _Plan(table=table, write=write, read=read, read_options=given)
+        where = request.tree() if prunes else None
+        return _Plan(table=table, write=write, read=read, where=where, read_options=given)
 
     def _prepare(self, plan: _Plan) -> _Prepared:
         """Write all files.
@@ -288,7 +288,7 @@ class RowLevelRun:
             route=route,
             base_snapshot_id=plan.read.plan.snapshot_id,
             is_serializable=is_serializable,
-            where=plan.read.request.tree() if reads_predicates_alike(self._spark) else None,
+            where=plan.where,
             case_sensitive=bool(plan.read.request.options.case_sensitive),
             time_zone=plan.read.request.options.time_zone,
             takes_values=self._operation.takes_values,
@@ -393,7 +393,7 @@ class RowLevelRun:
         return self._prepared.write
 
     def _encoding(self, metadata: TableMetadata) -> RowEncoding:
-        mode = self._mode or metadata.properties.get(f"write.{self._operation.command}.mode")
+        mode = self._mode or self._told(metadata, "mode", get_args(Mode))
         if metadata.format_version == 1:
             if self._mode == "merge-on-read":
                 raise OptionError(
@@ -404,8 +404,20 @@ class RowLevelRun:
         return _ENCODINGS.get(mode or "", "position")
 
     def _is_serializable(self, metadata: TableMetadata) -> bool:
-        told = metadata.properties.get(f"write.{self._operation.command}.isolation-level")
-        return (self._isolation_level or told) != "snapshot"
+        level = self._isolation_level or self._told(metadata, "isolation-level", get_args(Isolation))
+        return level != "snapshot"
+
+    def _told(self, metadata: TableMetadata, name: str, allowed: Sequence[str]) -> str | None:
+        """Return what a property of the table says of such operations, in lower case; None if it says nothing.
+
+        Raises:
+            OptionError: It is none of what is allowed.
+        """
+        key = f"write.{self._operation.command}.{name}"
+        told = metadata.properties.get(key)
+        text = None if told is None else told.lower()
+        self._check(f"table property {key}", text, allowed)
+        return text
 
     def _check(self, name: str, value: str | None, allowed: Sequence[str]) -> None:
         if value is not None and value not in allowed:

@@ -4,7 +4,7 @@ The operation read one snapshot. Each attempt to commit looks at what came since
 
 * a data file with rows that go must be live, and the position deletes that the answer rests on must be the same;
 * under `serializable`, no data file may have come that could have rows of the operation's predicate; files that a
-  rewrite made have the rows that were there before, and none of a file with rows that go, which is gone then;
+  rewrite made have the rows that were there before it, which are new ones too if others had added rows by then;
 * an operation that takes over values of old rows, as an update does, meets no new delete of these rows: a row that
   was deleted meanwhile would come back with its new values.
 
@@ -14,12 +14,14 @@ Resolution and Retry"; Iceberg's Java library, `RowDelta` and `OverwriteFiles`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import dropwhile
 
 from pyiceberg.manifest import DataFileContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.commit.overwrite import FilteredManifests, StaleWorkError
 from iceberg_ds.commit.write_files import Added
@@ -104,7 +106,7 @@ class ReplacedRows:
         touched = {answer.path for answer in self._answers.hit} | self._whole
         self._check_live(read.files, touched)
         if self._rows.is_serializable:
-            self._check_new_rows(metadata, read, {one.snapshot_id for one in since if not keeps_rows(one)})
+            self._check_new_rows(metadata, read, _with_new_rows(since))
         if self._rows.takes_values:
             self._check_new_deletes(metadata, read, {one.snapshot_id for one in since})
         check_columns(metadata, read.files, rewritten)
@@ -153,6 +155,11 @@ class ReplacedRows:
             again = work[0].path if work else None
         if again is not None:
             raise StaleWorkError(f"another writer has deleted rows of {again} meanwhile, or of other rows beside them")
+
+
+def _with_new_rows(since: Sequence[Snapshot]) -> set[int]:
+    """Return the snapshots, of some that are given newest first, that may have brought files with new rows."""
+    return {one.snapshot_id for one in dropwhile(keeps_rows, reversed(since))}
 
 
 def _entries_of(read: ReadSnapshot, snapshots: Collection[int]) -> Iterable[ManifestEntry]:

@@ -26,9 +26,16 @@ ROW_LEVEL = (
     Mutation(
         name="rows that are written anew stay where they were, too",
         file="row_level/change_tasks.py",
-        before="        goes = files.is_valid()\n",
-        after="        goes = pc.and_(files.is_valid(), pc.invert(is_row))\n",
+        before="            goes = pc.and_(files.is_valid(), is_row.is_valid())\n",
+        after="            goes = pc.and_(files.is_valid(), pc.invert(is_row))\n",
         spark_tests=(_CHANGES + "test_rows_get_new_values", _MERGES + "test_merge_does_what_its_clauses_say"),
+    ),
+    Mutation(
+        name="a row goes for which no clause is left",
+        file="row_level/change_tasks.py",
+        before="            goes = pc.and_(files.is_valid(), is_row.is_valid())\n",
+        after="            goes = files.is_valid()\n",
+        spark_tests=(_MERGES + "test_function_that_answers_otherwise_each_time_loses_no_row",),
     ),
     Mutation(
         name="a row is changed by two rows of the source",
@@ -50,6 +57,13 @@ ROW_LEVEL = (
         before="        if self._rows.is_serializable:\n",
         after="        if not self._rows.is_serializable:\n",
         spark_tests=(_MEANWHILE + "test_rows_that_come_meanwhile_are_changed_too",),
+    ),
+    Mutation(
+        name="new rows that a rewrite has taken over are no conflict",
+        file="row_level/replaced_rows.py",
+        before="for one in dropwhile(keeps_rows, reversed(since))}",
+        after="for one in since if not keeps_rows(one)}",
+        spark_tests=(_MEANWHILE + "test_rows_that_a_compaction_has_taken_over_are_new_rows",),
     ),
     Mutation(
         name="an update brings back a row that was deleted meanwhile",

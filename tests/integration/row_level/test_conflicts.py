@@ -179,6 +179,29 @@ def test_inserts_of_two_merges_do_not_double(spark: SparkSession, house: Warehou
     assert amounts(house)[50] == 10
 
 
+def test_rows_that_a_compaction_has_taken_over_are_new_rows(spark: SparkSession, house: Warehouse) -> None:
+    """A merge would insert a key that came meanwhile, because its row lies in a file of the compaction by then."""
+    house.append(people(spark, COUNT))
+
+    def act() -> None:
+        add(spark, house, 50)
+        iceberg_ds.rewrite_data_files("db.t", spark, options={**house.options, "rewrite-all": "true"})
+
+    runs = once(act)
+    iceberg_ds.merge(
+        spark,
+        spark.createDataFrame([(50, 0, "s", 5)], COLUMNS),
+        "db.t",
+        on=["id"],
+        when_matched=iceberg_ds.Update({"amount": "target.amount + source.amount"}),
+        when_not_matched=iceberg_ds.Insert(),
+        options=house.options,
+    )
+
+    assert len(runs) == 1
+    assert amounts(house) == {**{n: n * 10 for n in range(COUNT)}, 50: 6}
+
+
 def test_operation_that_never_comes_to_its_commit_gives_up(spark: SparkSession, house: Warehouse) -> None:
     """It would go on for ever, or leave its files."""
     house.append(people(spark, 2))

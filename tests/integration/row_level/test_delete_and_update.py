@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import time
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimeType
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import listed, rows_of
@@ -100,6 +102,21 @@ def test_rows_of_a_predicate_are_deleted(
     if mode == "copy-on-write":
         assert listed(house.table())[DataFileContent.POSITION_DELETES] == []
         assert sorted(row["id"] for row in house.rows().to_pylist()) == [row["id"] for row in found(house)]
+
+
+def test_tasks_take_rows_out_of_many_files(
+    spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of one file would be hidden in another, or be left where they are."""
+    monkeypatch.setattr(operation, "_FEW_FILES", 0)
+    house.append(people(spark), partition_by="part, truncate(3, id)")
+
+    result = iceberg_ds.update(
+        "db.t", {"amount": "amount + 1"}, where="id % 5 > 1", spark=spark, options=house.options, mode="merge-on-read"
+    )
+
+    assert result.updated_rows == COUNT * 3 // 5
+    assert found(house) == expected(lambda row: {**row, "amount": row["amount"] + (row["id"] % 5 > 1)})
 
 
 def test_whole_files_go_without_a_job(spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +225,32 @@ def test_value_that_does_not_fit_is_no_null(spark: SparkSession, house: Warehous
 
 
 @pytest.mark.parametrize(
+    ("where", "gone"),
+    [
+        ("at = '10:00'", set[int]()),
+        ("at <> '10:00'", {1, 2, 3}),
+        ("at = '10:00:00.000000'", {1, 2}),
+    ],
+)
+def test_times_are_compared_as_spark_compares_them(
+    spark: SparkSession, house: Warehouse, where: str, gone: set[int]
+) -> None:
+    """Whether a row goes would depend on which rows its file has: in some files alone metrics would decide."""
+    make(house, NestedField(1, "id", LongType()), NestedField(2, "at", TimeType()))
+    for rows in ([(1, 10)], [(2, 10), (3, 11)]):
+        ids, hours = zip(*rows, strict=True)
+        house.table().append(
+            pa.table({"id": pa.array(ids, pa.int64()), "at": pa.array([time(hour) for hour in hours], pa.time64("us"))})
+        )
+    visible = iceberg_ds.read(spark, "db.t", options=house.options, where=where).collect()
+
+    iceberg_ds.delete_from("db.t", where, spark, options=house.options)
+
+    assert {row["id"] for row in visible} == gone
+    assert {row["id"] for row in found(house)} == {1, 2, 3} - gone
+
+
+@pytest.mark.parametrize(
     ("assignments", "error"),
     [
         ({}, "assignments names no column"),
@@ -262,7 +305,9 @@ def test_tables_of_version_1_are_written_again(spark: SparkSession, house: Wareh
 
 def test_properties_of_the_table_choose(spark: SparkSession, house: Warehouse) -> None:
     """A table that its owner keeps free of deletes would get some."""
-    house.append(people(spark, 4), **{"table-property.write.delete.mode": "copy-on-write"})
+    house.append(people(spark, 4))
+    with house.table().transaction() as change:
+        change.set_properties({"write.delete.mode": "COPY-ON-WRITE", "write.merge.isolation-level": "none"})
 
     iceberg_ds.delete_from("db.t", "id = 1", spark, options=house.options)
     assert listed(house.table())[DataFileContent.POSITION_DELETES] == []
@@ -270,6 +315,10 @@ def test_properties_of_the_table_choose(spark: SparkSession, house: Warehouse) -
 
     assert listed(house.table())[DataFileContent.POSITION_DELETES] != []
     assert [row["id"] for row in found(house)] == [0, 2, 3]
+    with pytest.raises(OptionError, match="isolation-level is 'none', expected serializable or"):
+        iceberg_ds.merge(
+            spark, people(spark), "db.t", on=["id"], when_matched=iceberg_ds.Delete(), options=house.options
+        )
 
 
 def test_branches_change_alone(spark: SparkSession, house: Warehouse) -> None:
@@ -328,6 +377,7 @@ def test_python_tasks_read_where_spark_cannot(
         ({}, {"mode": "merge"}, "mode is 'merge', expected merge-on-read or copy-on-write"),
         ({}, {"isolation_level": "none"}, "isolation_level is 'none', expected serializable or snapshot"),
         ({}, {"where": "id ="}, "where is no predicate"),
+        ({}, {"where": None}, "where is None, expected a predicate; 'true' deletes all rows"),
         ({}, {"where": "idd = 1"}, "where is no predicate"),
     ],
 )

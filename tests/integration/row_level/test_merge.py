@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BooleanType
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import rows_of
 from support.exhaustive import examples
@@ -200,6 +202,23 @@ def test_only_rows_that_are_changed_twice_are_refused(spark: SparkSession, house
     assert contents(house) == Counter([(1, 0, "new"), (2, 0, "b")])
 
 
+def test_function_that_answers_otherwise_each_time_loses_no_row(spark: SparkSession, house: Warehouse) -> None:
+    """Spark takes any function of Python for one that always answers the same, and computes a condition twice."""
+    house.append(spark.range(200).selectExpr("id", "cast(0 AS int) AS part", "'a' AS name"))
+    spark.udf.register("coin", lambda _: random() < 0.5, BooleanType())  # noqa: S311  # no secret
+
+    iceberg_ds.merge(
+        spark,
+        iceberg_ds.read(spark, "db.t", options=house.options),
+        "db.t",
+        on=["id"],
+        when_matched=Update({"part": "1"}, "coin(target.id)"),
+        options=house.options,
+    )
+
+    assert sorted(row["id"] for row in rows_of(house.table())) == [*range(200)]
+
+
 def test_source_may_be_a_read_of_the_table_itself(spark: SparkSession, house: Warehouse) -> None:
     """Columns of the two sides would be taken for one."""
     house.append(spark.createDataFrame([(1, 0, "a"), (2, 1, "b")], TARGET))
@@ -220,15 +239,16 @@ def test_source_may_be_a_read_of_the_table_itself(spark: SparkSession, house: Wa
 
 def test_columns_of_odd_names_are_merged(spark: SparkSession, house: Warehouse) -> None:
     """A dot in a name would be taken for a field of a struct, or a backtick for the end of the name."""
-    columns = "`a.b` bigint, `c``d` string, `Case` int"
-    house.append(spark.createDataFrame([(1, "x", 1)], columns))
-    source = spark.createDataFrame([(1, "y", 2), (2, "z", 3)], columns)
+    columns = "`a.b` bigint, `c``d` string, `Case` int, __row_level_clause int, __row_level_is_source int, target int"
+    house.append(spark.createDataFrame([(1, "x", 1, 4, 5, 6)], columns))
+    source = spark.createDataFrame([(1, "y", 2, 5, 6, 7), (2, "z", 3, 6, 7, 8)], columns)
 
     iceberg_ds.merge(
         spark, source, "db.t", on=["a.b"], when_matched=Update(), when_not_matched=Insert(), options=house.options
     )
 
-    assert sorted(tuple(row.values()) for row in rows_of(house.table())) == [(1, "y", 2), (2, "z", 3)]
+    found = sorted(tuple(row.values()) for row in rows_of(house.table()))
+    assert found == [(1, "y", 2, 5, 6, 7), (2, "z", 3, 6, 7, 8)]
 
 
 @pytest.mark.parametrize(
