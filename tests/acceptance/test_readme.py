@@ -161,6 +161,7 @@ def test_examples_of_readme_and_guides_run_one_after_the_other(tmp_path: Path) -
     assert list(printed) == list(examples)
     assert int(printed["read"]) == 20
     assert int(printed["read a stream"]) == 100
+    assert printed["copy by changes"].strip() == "[Row(id=1, name='anna')]"
     house = Warehouse(folder=folder / "iceberg-warehouse")
     names = house.rows("db.events").column("name").to_pylist()
     assert sum(name.startswith("renamed") for name in names) == 20

@@ -96,6 +96,23 @@ READING = (
         tests=(_SNAPSHOTS + "test_replacement_that_adds_rows_is_a_change",),
     ),
     Mutation(
+        name="changes before an expired time are passed over",
+        file="reading/change_history.py",
+        before="    if history and not found and not begins_a_table(history[-1]):\n",
+        after="    if False:\n",
+        tests=(_SNAPSHOTS + "test_history_that_is_gone_is_an_error",),
+    ),
+    Mutation(
+        name="deleted rows are inserts in net changes",
+        file="reading/change_rows.py",
+        before="    sign = F.when(F.col(CHANGE_TYPE) == INSERT, 1).otherwise(-1)\n",
+        after="    sign = F.lit(1)\n",
+        spark_tests=(
+            _CHANGED + "test_rows_are_the_same_bit_by_bit",
+            _CHANGED + "test_table_is_copied_by_its_changes",
+        ),
+    ),
+    Mutation(
         name="deleted rows of a file that stays are no changes",
         file="reading/change_scan.py",
         before="        if hiding.has_deletes:\n",
