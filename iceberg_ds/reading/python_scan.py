@@ -37,7 +37,6 @@ from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
 
 if TYPE_CHECKING:
     from iceberg_ds.reading.request import PlannedRead
-    from iceberg_ds.reading.scan import ScanPlan
 
 # Spark's defaults for files, and Iceberg's for splits (`read.split.target-size`, `read.split.open-file-cost`).
 _TASK_BYTES, _OPEN_COST_BYTES = 128 * 1024 * 1024, 4 * 1024 * 1024
@@ -208,7 +207,11 @@ class PythonScan:
         return RowFilter(test.predicate, schema, case_sensitive=test.case_sensitive, time_zone=test.time_zone)
 
 
-def task_groups(plan: ScanPlan) -> list[list[ScanTask]]:
-    """Return the data files of a scan in groups of bounded size, one for each task, partition after partition."""
-    by_place = sorted(plan.tasks, key=lambda task: (task.state, task.work.place))
+def task_groups(files: Sequence[ScanTask]) -> list[list[ScanTask]]:
+    """Return the data files of a scan in groups of bounded size, one for each task, partition after partition.
+
+    Args:
+        files: The data files, each once if it has deletes.
+    """
+    by_place = sorted(files, key=lambda task: (task.state, task.work.place))
     return list(packed(by_place, _TASK_BYTES, lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES)))

@@ -70,7 +70,7 @@ class IcebergSource(DataSource):
         planned = request.plan(request.load_for_tasks())
         from iceberg_ds.reading.python_scan import PythonScan, task_groups
 
-        return IcebergReader(PythonScan.of(planned), task_groups(planned.plan))
+        return IcebergReader(PythonScan.of(planned), task_groups(planned.plan.tasks))
 
     def streamReader(self, schema: StructType) -> IcebergStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of what is appended to the table.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -15,11 +15,14 @@ from uuid import uuid4
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import IcebergType
 from pyspark.sql.types import StructType
 
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.deletes.index import all_specs
-from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError
+from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, StreamHistoryError
+from iceberg_ds.parsing import whole_number
+from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.reading.consumers import record_request
 from iceberg_ds.reading.extras import EXTRAS
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
@@ -49,7 +52,7 @@ class StreamRead:
         self._stream = uuid4().hex
         self._done: Offset | None = None  # how far the stream has read for good
         self._not_noted: Offset | None = None  # what the table would not note
-        self._beginning: ScanPlan | None = None  # of the snapshot that is read whole
+        self._key_types: Mapping[int, IcebergType] = {}  # of the snapshot that is read whole
 
     def begin(self) -> Offset:
         """Return the offset before everything.
@@ -89,13 +92,16 @@ class StreamRead:
         """
         with self._course() as course:
             steps = list(course.between(start, end))
-            tasks = [task for _, files in steps for task in files]
             if start.is_begin and steps:  # the name holds from the beginning
                 self._note(replace(end, snapshot=steps[0][0].snapshot.snapshot_id))
             self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
             assert self._known is not None  # noqa: S101  # loaded before
-            planned = self._planned(self._known, tasks)
-            return PythonScan.of(planned), task_groups(planned.plan)
+            # A file that is added again has no deletes, even if it had some in the snapshot that is read whole.
+            whole, added = (
+                [task for step, files in steps for task in files if step.whole is is_whole]
+                for is_whole in (True, False)
+            )
+            return PythonScan.of(self._planned(self._known)), [*task_groups(whole), *task_groups(added)]
 
     def commit(self, end: Offset) -> None:
         """Take what is read up to an offset as read for good.
@@ -149,10 +155,19 @@ class StreamRead:
         return self._files[key]
 
     def _added(self, table: Table, step: Step) -> Sequence[ScanTask]:
-        return added_tasks(self._request.name, table.metadata, table.io, step.snapshot)
+        name, snapshot = self._request.name, step.snapshot
+        tasks = added_tasks(name, table.metadata, table.io, snapshot)
+        told = whole_number(summary_entries(snapshot), "added-data-files", 0)
+        if len(tasks) < told:
+            raise StreamHistoryError(
+                f"Cannot read what follows in {name}: snapshot {snapshot.snapshot_id} says that it added {told} data "
+                f"files, and its manifests have {len(tasks)} that are marked as added by it. Look at how it was "
+                "written; to go on after it, begin with a new checkpoint and option starting-snapshot-id."
+            )
+        return tasks
 
     def _whole(self, table: Table, step: Step) -> Sequence[ScanTask]:
-        self._beginning = plan_scan(
+        plan = plan_scan(
             self._request.name,
             table.metadata,
             table.io,
@@ -161,9 +176,10 @@ class StreamRead:
             case_sensitive=True,
             time_zone=None,
         )
-        return self._beginning.tasks
+        self._key_types = plan.key_types
+        return plan.tasks
 
-    def _planned(self, loaded: LoadedTable, tasks: Sequence[ScanTask]) -> PlannedRead:
+    def _planned(self, loaded: LoadedTable) -> PlannedRead:
         assert self._schema is not None  # noqa: S101  # found when the table was first loaded
         table = loaded.table
         fields, extras = self._request.chosen(self._schema)
@@ -172,10 +188,10 @@ class StreamRead:
             snapshot_id=None,
             schema=self._schema,
             metadata=table.metadata,
-            tasks=tasks,
+            tasks=(),
             deletes={},
             key_files={},
-            key_types={} if self._beginning is None else self._beginning.key_types,
+            key_types=self._key_types,
             specs=all_specs(table.metadata),
         )
         return PlannedRead(
@@ -200,7 +216,7 @@ class StreamRead:
             self._schema = next(filter(self._is_asked, [now, *reversed(loaded.table.metadata.schemas)]), None)
             if self._schema is not None:
                 refuse_defaults(self._request.name, self._schema)
-                PythonScan.of(self._planned(loaded, ()))  # which looks at the predicate
+                PythonScan.of(self._planned(loaded))  # which looks at the predicate
         if self._schema is None:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"
         else:

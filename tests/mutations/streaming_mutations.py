@@ -130,6 +130,20 @@ STREAMING = (
         tests=(_STREAM + "test_first_micro_batch_whose_first_snapshot_expired_is_an_error",),
     ),
     Mutation(
+        name="deletes of a file apply to it when it is added again",
+        file="reading/stream_read.py",
+        before="[*task_groups(whole), *task_groups(added)]\n",
+        after="task_groups([*whole, *added])\n",
+        tests=(_STREAM + "test_file_that_is_added_again_has_all_its_rows",),
+    ),
+    Mutation(
+        name="files that a snapshot says it added, and that are not found, are passed over without a word",
+        file="reading/stream_read.py",
+        before="        if len(tasks) < told:\n",
+        after="        if len(tasks) > told:\n",
+        tests=(_STREAM + "test_snapshot_that_lacks_files_is_an_error",),
+    ),
+    Mutation(
         name="a snapshot of the time that was asked for is passed over",
         file="reading/stream.py",
         before="            return steps[late[0] :]\n",

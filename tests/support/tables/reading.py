@@ -23,7 +23,7 @@ def read_by_tasks(sink: Sink, **options: Any) -> list[Row]:
     """Return the rows of the table as tasks read them, in the order of all their values."""
     plan = planned(sink, **options)
     scan = PythonScan.of(plan)
-    found = [row for group in task_groups(plan.plan) for batch in scan.rows(group) for row in batch.to_pylist()]
+    found = [row for group in task_groups(plan.plan.tasks) for batch in scan.rows(group) for row in batch.to_pylist()]
     return in_order(found)
 
 

@@ -280,6 +280,37 @@ def test_stream_begins_with_all_rows_of_the_oldest_snapshot(sink: Sink) -> None:
     assert sorted(query.ids()) == [1, 3, 4]
 
 
+def test_file_that_is_added_again_has_all_its_rows(sink: Sink) -> None:
+    """Rows that were deleted from a file would be missing, too, where it was taken out and imported again."""
+    sink.append(1, 2)
+    [file] = [task.file for task in plain_table(sink).scan().plan_files()]
+    delete_equal(sink, with_ids(pa.table({"id": [1]}), id=1), [1])
+    expire(sink)
+    table = plain_table(sink)
+    with table.transaction() as change, change.update_snapshot().overwrite() as overwrite:
+        overwrite.delete_data_file(file)
+    with table.transaction() as change, change.update_snapshot().fast_append() as append:
+        append.append_data_file(file)
+    query = Follower(sink=sink, options={"on_change": "skip"})
+
+    assert query.batches() == [[1, 2, 2]]
+
+
+def test_snapshot_that_lacks_files_is_an_error(sink: Sink) -> None:
+    """Files that a writer marked as added by another snapshot would be passed over."""
+    sink.append(1)
+    query = Follower(sink=sink)
+    query.batches()
+    append_files(sink, 2, 3)
+
+    def counted(document: dict[str, Any]) -> None:
+        document["snapshots"][-1]["summary"]["added-data-files"] = "3"
+
+    register_edited(sink, counted)
+
+    assert "says that it added 3 data files, and its manifests have 2" in refused(query)
+
+
 def test_first_micro_batch_whose_beginning_expired_is_an_error(sink: Sink) -> None:
     """It would be repeated with other rows than before."""
     for number in (1, 2):
