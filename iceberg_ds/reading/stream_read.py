@@ -206,6 +206,8 @@ class StreamRead:
     def _settle_columns(self, loaded: LoadedTable) -> None:
         """Find the table's columns that Spark's are, once; see later that they are of the same types still.
 
+        A column that the predicate names must be there: it is null in new files, whose rows would be passed over.
+
         Raises:
             SchemaMismatchError: They are not.
             UnsupportedTableError: One has an initial default.
@@ -220,8 +222,12 @@ class StreamRead:
         if self._schema is None:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"
         else:
-            read = self._schema if self._request.where else Schema(*self._request.chosen(self._schema)[0])
+            planned = self._planned(loaded)
+            read = self._schema if self._request.where else Schema(*planned.fields)
             reason = why_other_types(read, now) or ""
+            for field in planned.tested():
+                if field.field_id not in now.field_ids:
+                    reason = f"where names column '{field.name}', which was dropped"
         if reason:
             raise SchemaMismatchError(
                 f"Cannot read what follows in {self._request.name}: {reason}. Make the DataFrame of the stream anew, "

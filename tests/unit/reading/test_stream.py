@@ -590,6 +590,18 @@ def test_retyped_column_is_an_error_until_the_restart(sink: Sink) -> None:
     assert query.ids() == [2**40]
 
 
+def test_column_that_where_names_may_not_be_dropped(sink: Sink) -> None:
+    """All later rows would be passed over, since the column is null in their files."""
+    sink.append(1)
+    query = Follower(sink=sink, options={"columns": "id", "where": "name LIKE 'row%'"})
+    assert query.ids() == [1]
+    set_columns(sink, NestedField(1, "id", LongType()), NestedField(3, "other", StringType()))
+    sink.commit(sink.write([{"id": 2, "other": "row 2"}], schema=sink_columns("id", "other")))
+
+    with pytest.raises(SchemaMismatchError, match="where names column 'name', which was dropped"):
+        query.batch()
+
+
 def test_columns_and_rows_are_chosen(sink: Sink) -> None:
     """All columns and rows would go through Python."""
     append_files(sink, 1, 2, 3)
