@@ -137,7 +137,7 @@ class _Plan:
         table: The table as it was loaded.
         write: How its new rows are written.
         read: What is read.
-        where: The predicate by which files are passed over; None if none is.
+        where: The predicate by which files are passed over; None if none is, or if only Spark understands it.
         read_options: The options of that read, in lower case.
     """
 
@@ -259,7 +259,7 @@ class RowLevelRun:
         columns = spark_struct(read.plan.schema.fields)
         write = plan_write(self._catalog, self._options, columns, WriteMode.ROW_LEVEL, table=table)
         check_session(write, self._spark)
-        where = request.tree() if prunes else None
+        where = request.tree() if prunes and request.test(read.plan.schema) is not None else None
         return _Plan(table=table, write=write, read=read, where=where, read_options=given)
 
     def _prepare(self, plan: _Plan) -> _Prepared:

@@ -80,6 +80,10 @@ PREDICATES: dict[str, tuple[str, Callable[[Row], bool | None]]] = {
         "length(name) = 2 AND rlike(name, '[3-7]')",
         lambda row: row["id"] in {3, 4, 6, 7},
     ),
+    "what Spark alone casts": (
+        "name LIKE 'n%' AND id LIKE '%7'",
+        lambda row: bool(row["name"]) and row["id"] % 10 == 7,
+    ),
     "all rows": ("true", lambda _: True),
     "no row": ("id < 0", lambda _: False),
 }
