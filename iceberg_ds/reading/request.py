@@ -350,9 +350,9 @@ class PlannedRead:
     @property
     def read_fields(self) -> tuple[NestedField, ...]:
         """The columns of the table that are read: those that are wanted, then those of the predicate beside them."""
-        return (*self.fields, *(field for field in self._tested() if field not in self.fields))
+        return (*self.fields, *(field for field in self.tested() if field not in self.fields))
 
-    def _tested(self) -> tuple[NestedField, ...]:
+    def tested(self) -> tuple[NestedField, ...]:
         """Return the columns that the predicate names; all, if only Spark understands it."""
         if self.request.where is None:
             return ()
