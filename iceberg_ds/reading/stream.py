@@ -179,6 +179,15 @@ class Course:
         """Return the offset before everything."""
         return Offset(uuid=str(self._metadata.table_uuid), stream=self._stream)
 
+    def waits_at(self) -> int | None:
+        """Return the first snapshot that a stream needs which has read nothing; None if the branch has none.
+
+        Raises:
+            StreamHistoryError: It is not known.
+        """
+        steps = self._steps(self.begin())
+        return steps[0].snapshot.snapshot_id if steps else branch_snapshot_id(self._metadata, self._rules.branch)
+
     def head(self) -> Offset:
         """Return the end of the branch, to be shown: the number of files is as the snapshot's summary tells."""
         newest = next(branch_history(self._metadata, self._rules.branch), None)

@@ -92,8 +92,8 @@ class StreamRead:
         """
         with self._course() as course:
             steps = list(course.between(start, end))
-            if start.is_begin and steps:  # the name holds from the beginning
-                self._note(replace(end, snapshot=steps[0][0].snapshot.snapshot_id))
+            if start.is_begin and (first := course.waits_at()) is not None:  # the name holds from the beginning
+                self._note(replace(end, snapshot=first))
             self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
             assert self._known is not None  # noqa: S101  # loaded before
             # A file that is added again has no deletes, even if it had some in the snapshot that is read whole.

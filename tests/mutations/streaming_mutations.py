@@ -90,9 +90,12 @@ STREAMING = (
     Mutation(
         name="expiry does not wait for a named stream before its second micro-batch",
         file="reading/stream_read.py",
-        before="            if start.is_begin and steps:  # the name holds from the beginning\n",
-        after="            if start.is_begin and not steps:\n",
-        tests=(_NAMED + "test_expiry_waits_from_the_first_micro_batch_on",),
+        before="                self._note(replace(end, snapshot=first))\n",
+        after="                pass\n",
+        tests=(
+            _NAMED + "test_expiry_waits_from_the_first_micro_batch_on",
+            _NAMED + "test_expiry_waits_for_a_stream_that_waits_itself",
+        ),
     ),
     Mutation(
         name="expiry takes the branch of a named stream",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from time import sleep
 
 import pytest
@@ -122,6 +123,21 @@ def test_expiry_waits_from_the_first_micro_batch_on(sink: Sink, *, dies: bool) -
     expire(sink)
 
     assert query.ids() == ([1, 2, 3, 4] if dies else [3, 4])
+
+
+def test_expiry_waits_for_a_stream_that_waits_itself(sink: Sink) -> None:
+    """A stream that begins after the last snapshot would find that what followed has expired."""
+    sink.append(1)
+    query = Follower(sink=sink, options={**NAMED, "starting_snapshot_id": str(head_of(sink))})
+    reader = query.start()
+    query.planned = [json.dumps(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))]
+    assert query.batch() == []  # Spark runs a first micro-batch, even if there is nothing to read
+    query.stop()
+    sink.append(2)
+    sink.append(3)
+    expire(sink)
+
+    assert query.ids() == [2, 3]
 
 
 def test_start_notes_how_far_the_last_run_came(sink: Sink) -> None:
