@@ -161,9 +161,14 @@ def converted(action: str, field: NestedField, text: str, found: spark.DataType)
     if _holds(wanted, found):
         return value.cast(wanted)
     if isinstance(found, spark.NumericType) and isinstance(wanted, spark.NumericType):
-        fitting = value.try_cast(wanted)
         failing = F.raise_error(F.lit(f"Cannot {action}: a value of {text!r} does not fit column '{field.name}'"))
-        return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(failing.cast(wanted))
+
+        def fitting(one: Column) -> Column:
+            narrow = one.try_cast(wanted)
+            return F.when(one.isNull() | narrow.isNotNull(), narrow).otherwise(failing.cast(wanted))
+
+        # Within an array each value is computed once, also one that differs each time.
+        return F.get(F.transform(F.array(value), fitting), 0)
     raise OptionError(
         f"Cannot {action}: column '{field.name}' is {wanted.simpleString()}, and {text!r} is {found.simpleString()}, "
         f"which is not stored in it without being asked. Write the cast: cast({text} as {wanted.simpleString()})."

@@ -82,8 +82,8 @@ ROW_LEVEL = (
     Mutation(
         name="a value that does not fit becomes null",
         file="row_level/assignments.py",
-        before="        return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(failing.cast(wanted))\n",
-        after="        return fitting\n",
+        before="            return F.when(one.isNull() | narrow.isNotNull(), narrow).otherwise(failing.cast(wanted))\n",
+        after="            return narrow\n",
         spark_tests=(_CHANGES + "test_value_that_does_not_fit_is_no_null",),
     ),
 )
