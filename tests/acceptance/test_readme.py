@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.exhaustive import EXHAUSTIVE
 from support.scripts import load_script
 from support.spark.session import NO_PANDAS, prepare_environment, spare_defaults
 from support.spark.tables import Warehouse, read_with_chdb
@@ -174,6 +175,7 @@ def test_examples_of_readme_and_guides_run_one_after_the_other(tmp_path: Path) -
 
 
 @pytest.mark.timeout(600)
+@EXHAUSTIVE
 def test_examples_that_need_pandas_in_workers_run(tmp_path: Path) -> None:
     """The first thing that a user of these pages tries would fail."""
     folder = tmp_path / "elsewhere"

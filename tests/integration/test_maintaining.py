@@ -27,6 +27,7 @@ POLICY = iceberg_ds.MaintenancePolicy(
 
 
 @pytest.mark.timeout(300)
+@EXHAUSTIVE
 def test_stream_of_upserts_keeps_its_table_healthy(spark: SparkSession, house: Warehouse) -> None:
     """Files, deletes and snapshots would pile up until nobody can read the table, or its rows be others."""
     iceberg_ds.register(spark)

@@ -123,6 +123,7 @@ def test_sample_and_counts_are_all_that_a_streamed_result_holds(
     check_clean(sink.table())
 
 
+@EXHAUSTIVE
 def test_file_that_is_committed_between_the_looks_stays(
     spark: SparkSession, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +255,7 @@ def test_inventory_may_be_a_view(spark: SparkSession, sink: Sink) -> None:
         removed(sink, spark, file_list=spark.range(1))
 
 
-@pytest.mark.parametrize("mode", ["error", "ignore", "delete"])
+@pytest.mark.parametrize("mode", few(1, ["error", "ignore", "delete"]))
 def test_path_that_differs_in_its_prefix_is_told_by_the_mode(
     spark: SparkSession, sink: Sink, mode: PrefixMismatchMode
 ) -> None:

@@ -103,6 +103,7 @@ def test_executors_never_see_the_catalogs_secrets(
     assert lake.ids(table) == list(range(10))
 
 
+@EXHAUSTIVE
 def test_killed_executor_neither_loses_nor_doubles_a_row(driver: SparkProcess, lake: Lake, tmp_path: Path) -> None:
     """Rows would go with every machine that dies."""
     table = lake.new_name()

@@ -96,6 +96,7 @@ def test_changes_are_the_differences_between_snapshots(spark: SparkSession, hous
         assert told[number, "DELETE"] == -sum(count for count in counted.values() if count < 0)
 
 
+@EXHAUSTIVE
 def test_row_that_several_deletes_hide_is_one_change(spark: SparkSession, house: Warehouse) -> None:
     """A row would be deleted twice, so that its copy beside it would be deleted, too."""
     house.append(spark.range(6).selectExpr("id", "id % 2 AS n").coalesce(1))
@@ -160,6 +161,7 @@ def test_updates_and_net_changes(spark: SparkSession, house: Warehouse, reader: 
     assert told(net=True) == net
 
 
+@EXHAUSTIVE
 def test_rows_are_the_same_bit_by_bit(spark: SparkSession) -> None:
     """A change of a sign would be lost, and rows with NaN, nulls or maps be changes whenever files are rewritten."""
     value = "named_struct('d', {d}, 'f', cast({f} AS float), 's', {s}, 'm', {m}, 'a', array({d}), 'n', {n})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FixedType, ListType, LongType, NestedField, StringType, TimeType, UUIDType
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.reader import rows_of
+from support.exhaustive import few
 from support.spark.tables import Warehouse
 from support.tables.delete_files import add_in_partition, delete_equal, delete_positions, entries, with_ids
 from support.tables.sink import NAME, Sink, embedded_options, local
@@ -156,8 +158,9 @@ def test_equality_deletes_with_nulls_delete_nulls(spark: SparkSession, house: Wa
     assert sorted(row["id"] for row in found) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
 
 
-@pytest.mark.parametrize("most_keys", [deleted_keys.MOST_KEYS, 0])
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize(
+    ("most_keys", "zone"), few(1, product([deleted_keys.MOST_KEYS, 0], ["America/New_York", "UTC"]))
+)
 def test_keys_of_all_types_delete(
     spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch, most_keys: int, zone: str
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import rows_of
+from support.exhaustive import each_value, few
 from support.spark.tables import Warehouse
 from support.tables.delete_files import delete_ids
 
@@ -20,6 +21,7 @@ from iceberg_ds.row_level.operation import ROUNDS
 from .test_delete_and_update import MODES, Row, people, sink_of
 
 COUNT = 8
+LEVELS = ("serializable", "snapshot")
 COLUMNS = "id bigint, part int, name string, amount bigint"
 
 
@@ -62,7 +64,7 @@ def add(spark: SparkSession, house: Warehouse, *ids: int) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", few(1, MODES))
 def test_rows_that_come_meanwhile_are_changed_too(spark: SparkSession, house: Warehouse, mode: Any) -> None:
     """Under `serializable`, the table would be as if the update had seen half of another write."""
     house.append(people(spark, COUNT))
@@ -77,7 +79,7 @@ def test_rows_that_come_meanwhile_are_changed_too(spark: SparkSession, house: Wa
     assert amounts(house) == {**{n: n * 10 for n in range(6)}, 6: 61, 7: 71, 100: 2, 200: 1}
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", few(1, MODES))
 def test_rows_that_come_meanwhile_stay_under_snapshot(spark: SparkSession, house: Warehouse, mode: Any) -> None:
     """A stream of appends would keep an update from ever landing."""
     house.append(people(spark, COUNT))
@@ -108,9 +110,7 @@ def test_rows_outside_the_predicate_are_no_conflict(spark: SparkSession, house: 
     assert sorted(amounts(house)) == [4, 5, 6, 7, 101]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("level", ["serializable", "snapshot"])
-@pytest.mark.parametrize("by", ["position", "key"])
+@pytest.mark.parametrize(("mode", "level", "by"), each_value(MODES, LEVELS, ("position", "key")))
 def test_row_that_is_deleted_meanwhile_does_not_come_back(
     spark: SparkSession, house: Warehouse, mode: Any, level: Any, by: str
 ) -> None:
@@ -139,8 +139,7 @@ def test_row_that_is_deleted_meanwhile_does_not_come_back(
     assert amounts(house) == {**{n: n * 10 for n in range(5)}, 5: 51, 7: 71}
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("level", ["serializable", "snapshot"])
+@pytest.mark.parametrize(("mode", "level"), each_value(MODES, LEVELS))
 def test_delete_of_rows_that_are_rewritten_meanwhile(
     spark: SparkSession, house: Warehouse, mode: Any, level: Any
 ) -> None:

@@ -19,6 +19,7 @@ from pyiceberg.typedef import Record
 from support.catalogs.faulty_catalog import FaultyCatalog, connection_lost, refusal
 from support.checks.invariants import check_clean, check_sound, stored_files, unreferenced_files
 from support.checks.reader import listed, rows_of
+from support.exhaustive import each_value
 from support.keys.conversions import meanwhile, numbers
 from support.tables.delete_files import delete_ids, delete_positions, entries
 from support.tables.live_files import NO_PARTITIONS, PATH_ID, positions
@@ -278,8 +279,9 @@ def test_deletes_that_come_meanwhile_stay(filled: Sink, step: FaultPoint) -> Non
     check_same(filled, after)
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("other", ["rewrite", "overwrite", "replace all", "manifests", "older deletes"])
+@pytest.mark.parametrize(
+    ("step", "other"), each_value(STEPS, ["rewrite", "overwrite", "replace all", "manifests", "older deletes"])
+)
 def test_what_others_change_meanwhile_is_seen(filled: Sink, step: FaultPoint, other: str) -> None:
     """Rows would come back, or the positions of files that are gone stay, whoever was faster."""
     after: list[Any] = []
