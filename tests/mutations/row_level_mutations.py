@@ -56,7 +56,10 @@ ROW_LEVEL = (
         file="row_level/replaced_rows.py",
         before="        if self._rows.is_serializable:\n",
         after="        if not self._rows.is_serializable:\n",
-        spark_tests=(_MEANWHILE + "test_rows_that_come_meanwhile_are_changed_too",),
+        spark_tests=(
+            _MEANWHILE + "test_rows_that_come_meanwhile_are_changed_too",
+            _MEANWHILE + "test_inserts_of_two_merges_do_not_double",
+        ),
     ),
     Mutation(
         name="new rows that a rewrite has taken over are no conflict",
