@@ -42,7 +42,7 @@ ROW_LEVEL = (
         file="row_level/operation.py",
         before="    if found < count and not operation.allows_twice and found:\n",
         after="    if False:\n",
-        spark_tests=(_MERGES + "test_merge_does_what_its_clauses_say",),
+        spark_tests=(_MERGES + "test_only_rows_that_are_changed_twice_are_refused",),
     ),
     Mutation(
         name="a clause applies although one before it does",

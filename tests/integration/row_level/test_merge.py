@@ -194,6 +194,9 @@ def test_only_rows_that_are_changed_twice_are_refused(spark: SparkSession, house
     """A source with several rows of a key, of which a condition chooses one, could not be merged."""
     house.append(spark.createDataFrame([(1, 0, "a"), (2, 0, "b")], TARGET))
     source = spark.createDataFrame([(1, 0, "old"), (1, 0, "new")], SOURCE)
+    with pytest.raises(RefusedRowsError, match="more than one row of the source"):
+        iceberg_ds.merge(spark, source, "db.t", on=["id"], when_matched=Update(), options=house.options)
+    assert contents(house) == Counter([(1, 0, "a"), (2, 0, "b")])
 
     iceberg_ds.merge(
         spark, source, "db.t", on=["id"], when_matched=Update(condition="source.name = 'new'"), options=house.options
