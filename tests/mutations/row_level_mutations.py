@@ -49,7 +49,7 @@ ROW_LEVEL = (
         file="row_level/merge.py",
         before="    pairs = list(zip(conditions, values, strict=True))\n",
         after="    pairs = list(zip(conditions, values, strict=True))[::-1]\n",
-        spark_tests=(_MERGES + "test_merge_does_what_its_clauses_say",),
+        spark_tests=(_MERGES + "test_first_clause_whose_condition_is_true_counts",),
     ),
     Mutation(
         name="rows that came meanwhile are no conflict under serializable",

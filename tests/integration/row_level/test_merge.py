@@ -205,6 +205,24 @@ def test_only_rows_that_are_changed_twice_are_refused(spark: SparkSession, house
     assert contents(house) == Counter([(1, 0, "new"), (2, 0, "b")])
 
 
+def test_first_clause_whose_condition_is_true_counts(spark: SparkSession, house: Warehouse) -> None:
+    """A later clause would win, or a row would get values of two."""
+    house.append(spark.createDataFrame([(1, 0, "a"), (2, 0, "b"), (3, 0, "c")], TARGET))
+    source = spark.createDataFrame([(1, 5, "x"), (2, 6, "y")], SOURCE)
+
+    iceberg_ds.merge(
+        spark,
+        source,
+        "db.t",
+        on=["id"],
+        when_matched=[Update({"name": "'first'"}, "target.id = 1"), Update({"part": "source.part"})],
+        when_not_matched_by_source=[Update({"name": "'alone'"}, "target.id > 2"), Delete()],
+        options=house.options,
+    )
+
+    assert contents(house) == Counter([(1, 0, "first"), (2, 6, "b"), (3, 0, "alone")])
+
+
 def test_function_that_answers_otherwise_each_time_loses_no_row(spark: SparkSession, house: Warehouse) -> None:
     """Spark takes any function of Python for one that always answers the same, and computes a condition twice."""
     house.append(spark.range(200).selectExpr("id", "cast(0 AS int) AS part", "'a' AS name"))
