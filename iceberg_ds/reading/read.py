@@ -11,7 +11,6 @@ from urllib.parse import urlparse
 
 from pyiceberg.table import TableProperties
 from pyiceberg.types import DoubleType, FloatType, TimeType
-from pyspark.errors import AnalysisException, ParseException
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, position_count
@@ -21,8 +20,9 @@ from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.source import frame_by_python
 from iceberg_ds.reading.spark_columns import is_misread, why_not_by_spark
 from iceberg_ds.reading.spark_scan import SparkScan, column_of, hadoop_path
-from iceberg_ds.secrets import is_secret, masked_problem
+from iceberg_ds.secrets import is_secret
 from iceberg_ds.spark.filesystems import has_filesystem
+from iceberg_ds.spark.sql_text import refusing_sql
 from iceberg_ds.table.names import quoted
 
 if TYPE_CHECKING:
@@ -239,10 +239,7 @@ def selected(request: ReadRequest, rows: DataFrame, columns: Sequence[str]) -> D
     """
     where = request.where
     if where is not None:
-        try:
+        with refusing_sql(where, f"Cannot read {request.name}: where is no predicate on its columns"):
             rows = rows.where(where)
-            rows.schema  # noqa: B018  # Spark Connect finds no error before
-        except (AnalysisException, ParseException) as problem:
-            reason = masked_problem(where, str(problem).strip().splitlines()[0])
-            raise OptionError(f"Cannot read {request.name}: where is no predicate on its columns: {reason}") from None
+            rows.schema  # noqa: B018  # for its errors
     return rows.select(*map(quoted, columns))

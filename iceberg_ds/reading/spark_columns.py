@@ -32,6 +32,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 
+from iceberg_ds.table.names import free_name
 from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, UnsupportedTypeError, spark_type
 
 # Spark's own column beside those of files.
@@ -101,7 +102,7 @@ def read_columns(
             field=field,
             name=field.name
             if is_whole and field.field_id not in unfiltered and _is_plain(field, owners, types)
-            else _free_name(field, owners),
+            else free_name(f"__field_{field.field_id}", owners),
         )
         for field in fields
     ]
@@ -125,14 +126,6 @@ def _with_free_names(kind: IcebergType) -> IcebergType:
             key, value = _with_free_names(kind.key_type), _with_free_names(kind.value_type)
             return MapType(kind.key_id, key, kind.value_id, value, kind.value_required)
     return kind
-
-
-def _free_name(field: NestedField, owners: dict[str, set[int]]) -> str:
-    """Return a name that no column ever had."""
-    name = f"__field_{field.field_id}"
-    while name in owners:
-        name += "_"
-    return name
 
 
 def _is_plain(field: NestedField, owners: dict[str, set[int]], types: dict[int, set[str]]) -> bool:

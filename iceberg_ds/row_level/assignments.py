@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyiceberg.types import NestedField, StructType
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.secrets import masked_problem
+from iceberg_ds.spark.sql_text import refusing_sql
 from iceberg_ds.table.names import find_position, parse_identifier
 from iceberg_ds.table.spark_types import spark_type
 
@@ -135,11 +134,8 @@ def types_of(action: str, rows: DataFrame, expressions: Sequence[str]) -> dict[s
     """
     found: dict[str, spark.DataType] = {}
     for text in dict.fromkeys(expressions):
-        try:
+        with refusing_sql(text, f"Cannot {action}: expression {text!r} has no value here"):
             found[text] = rows.select(F.expr(text).alias("value")).schema["value"].dataType
-        except (AnalysisException, ParseException) as problem:
-            reason = masked_problem(text, str(problem).strip().splitlines()[0])
-            raise OptionError(f"Cannot {action}: expression {text!r} has no value here: {reason}") from None
     return found
 
 

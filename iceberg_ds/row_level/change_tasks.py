@@ -18,7 +18,7 @@ from pyiceberg.typedef import Record
 
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
-from iceberg_ds.messages import RowCounts, TaskCommit
+from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import NO_SPEC, WritePlan
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
@@ -50,11 +50,6 @@ class ChangedRows:
     positions: tuple[DataFile, ...]
     updated: int = 0
     inserted: int = 0
-
-    @classmethod
-    def none(cls, plan: WritePlan) -> ChangedRows:
-        """Return the message of a task that got no rows."""
-        return cls(commit=TaskCommit(plan.write, 0, (), counts=RowCounts(received=0)), gone={}, positions=())
 
 
 def report_changes(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: TaskAttempt) -> ChangedRows:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyiceberg.types import NestedField
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 from iceberg_ds.errors import OptionError
@@ -18,8 +17,8 @@ from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
 from iceberg_ds.row_level.clauses import Clause, Clauses, Delete, Insert, OfTarget, Update
 from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
 from iceberg_ds.row_level.result import RowLevelResult
-from iceberg_ds.secrets import masked_problem
-from iceberg_ds.table.names import AmbiguousNameError, find_position, quoted
+from iceberg_ds.spark.sql_text import refusing_sql
+from iceberg_ds.table.names import AmbiguousNameError, find_position, free_name, quoted
 from iceberg_ds.table.spark_types import spark_type
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class _Merge:
     def changes(self, rows: DataFrame, fields: Sequence[NestedField]) -> DataFrame:
         """Return the rows that change, as `Operation.changes` does."""
         taken = {name.lower() for name in (*rows.columns, *self._source.columns)}
-        mark, chosen_clause = (_free_name(name, taken) for name in (_IS_SOURCE, _CLAUSE))
+        mark, chosen_clause = (free_name(name, taken) for name in (_IS_SOURCE, _CLAUSE))
         joined = self._joined(rows, mark)
         file, pos = (F.col(f"{_TARGET}.{name}") for name in PLACE)
         is_target, is_source = file.isNotNull(), F.col(mark).isNotNull()
@@ -147,15 +146,18 @@ class _Merge:
         needs = bool(self._clauses.not_matched), bool(self._clauses.not_matched_by_source)
         how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}[needs]
         source = self._source.select("*", F.lit(True).alias(mark))  # noqa: FBT003
-        with _naming(self._action, self._on):
+        with self._refusing(self._on):
             joined = rows.alias(_TARGET).join(source.alias(_SOURCE), F.expr(self._on), how)
-            joined.schema  # noqa: B018  # Spark Connect finds no error before
+            joined.schema  # noqa: B018  # for its errors
         return joined
+
+    def _refusing(self, text: str) -> AbstractContextManager[None]:
+        return refusing_sql(text, f"Cannot {self._action}: {text!r} is no predicate on table and source")
 
     def _condition(self, joined: DataFrame, kind: Column, clause: Clause) -> Column:
         if clause.condition is None:
             return kind
-        with _naming(self._action, clause.condition):
+        with self._refusing(clause.condition):
             joined.where(clause.condition).schema  # noqa: B018  # for its errors
         return kind & F.expr(clause.condition)
 
@@ -193,28 +195,7 @@ def _equal(name: str) -> str:
     return f"{_TARGET}.{quoted(name)} = {_SOURCE}.{quoted(name)}"
 
 
-def _free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name like this one that no column has."""
-    while name in taken:
-        name += "_"
-    return name
-
-
 def _first(conditions: Sequence[Column], values: Sequence[Column]) -> Column:
     """Return the value of the first condition that is true, or null."""
     pairs = list(zip(conditions, values, strict=True))
     return reduce(lambda found, pair: found.when(*pair), pairs[1:], F.when(*pairs[0]))
-
-
-@contextmanager
-def _naming(action: str, text: str) -> Iterator[None]:
-    """Name a predicate that Spark does not understand.
-
-    Raises:
-        OptionError: There is such a predicate in the block.
-    """
-    try:
-        yield
-    except (AnalysisException, ParseException) as problem:
-        reason = masked_problem(text, str(problem).strip().splitlines()[0])
-        raise OptionError(f"Cannot {action}: {text!r} is no predicate on table and source: {reason}") from None

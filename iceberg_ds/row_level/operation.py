@@ -55,7 +55,7 @@ from iceberg_ds.row_level.replaced_rows import ReplacedRows, RowsRead
 from iceberg_ds.row_level.result import RowLevelResult
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, find_snapshot, write_base
 from iceberg_ds.spark.task_job import active_session
-from iceberg_ds.spark.write_job import check_session, run_job
+from iceberg_ds.spark.write_job import check_session, of_no_rows, run_job
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.spark_types import spark_struct
 
@@ -327,7 +327,7 @@ class RowLevelRun:
         scan, request = plan.read.plan, plan.read.request
         looked_into = replace(scan, tasks=[task for task in scan.tasks if task.work.path not in whole])
         if not looked_into.tasks and self._operation.deletes_alone:
-            return [ChangedRows.none(plan.write)]
+            return [_nothing_changed(plan.write)]
         to_read = replace(plan.read, plan=looked_into)
         rows = planned_rows(self._spark, to_read, plan.read_options, why_by_python(self._spark, to_read, "auto"))
         changes = self._operation.changes(selected(request, rows, plan.read.names), scan.schema.fields)
@@ -338,7 +338,7 @@ class RowLevelRun:
             if problem is not None:
                 raise problem
             # Spark runs no task for a DataFrame that it knows to be empty.
-            changed = changed or [ChangedRows.none(plan.write)]
+            changed = changed or [_nothing_changed(plan.write)]
             complete_commits([one.commit for one in changed], epoch_id=None)
         except IcebergSinkError:
             written = [replace(one.commit, delete_files=one.positions) for one in changed]
@@ -422,6 +422,10 @@ class RowLevelRun:
     def _check(self, name: str, value: str | None, allowed: Sequence[str]) -> None:
         if value is not None and value not in allowed:
             raise OptionError(f"Cannot {self._action}: {name} is {value!r}, expected {' or '.join(allowed)}.")
+
+
+def _nothing_changed(plan: WritePlan) -> ChangedRows:
+    return ChangedRows(commit=of_no_rows(plan), gone={}, positions=())
 
 
 def _work(work: FileWork, encoding: RowEncoding, chosen: Sequence[str], count: int) -> FileWork:

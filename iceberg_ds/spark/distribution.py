@@ -32,7 +32,7 @@ from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTable
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.spark.transforms import transformed
-from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text, quoted
+from iceberg_ds.table.names import AmbiguousNameError, find_position, free_name, identifier_text, quoted
 from iceberg_ds.table.spark_types import iceberg_schema, is_writable
 from iceberg_ds.table.spec_parser import parse_columns
 from iceberg_ds.table.specs import describes, evolved_spec, new_sort_order, new_spec, spec_text
@@ -268,7 +268,7 @@ def _find_keys(df: DataFrame, layout: _Layout) -> _Keys:
     for field, (source, source_type) in zip(fields, _find_sources(df.schema, fields, layout), strict=True):
         values = transformed(source, source_type, layout.schema.find_type(field.source_id), field.transform)
         if values.is_python:
-            name = _free_name(f"__iceberg_ds_key_{len(temporary)}", df.columns)
+            name = free_name(f"__iceberg_ds_key_{len(temporary)}", df.columns)
             temporary[name] = values.column
         columns.append(F.col(name) if values.is_python else values.column)
     return _Keys(
@@ -285,10 +285,6 @@ def _sort_fields(layout: _Layout) -> list[SortField]:
     ]
     seen = {(field.source_id, str(field.transform)) for field in clustering}
     return clustering + [field for field in layout.order if (field.source_id, str(field.transform)) not in seen]
-
-
-def _free_name(name: str, taken: Sequence[str]) -> str:
-    return name if name not in taken else _free_name(f"{name}_", taken)
 
 
 def _ordered(column: Column, field: SortField) -> Column:

@@ -76,7 +76,7 @@ def write_rows(
         raise problem
     try:
         # Spark runs no task for a DataFrame that it knows to be empty.
-        return complete_commits(commits or [_of_no_rows(plan)], epoch_id=None)
+        return complete_commits(commits or [of_no_rows(plan)], epoch_id=None)
     except CommitMessageError:
         discard(commits)
         raise
@@ -90,7 +90,8 @@ def _brought_together(df: DataFrame, plan: WritePlan) -> DataFrame:
     return distribute(df, keys=[str(plan.schema.find_column_name(key)) for key in plan.write.changes.key_ids])
 
 
-def _of_no_rows(plan: WritePlan) -> TaskCommit:
+def of_no_rows(plan: WritePlan) -> TaskCommit:
+    """Return the message of a write whose DataFrame is known to be empty, for which Spark runs no task."""
     keys = None if plan.write.changes is None else TaskKeys(count=0, modulus=0)
     return TaskCommit(plan.write, 0, (), keys=keys, counts=RowCounts(received=0))
 

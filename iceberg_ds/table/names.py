@@ -9,7 +9,7 @@ tasks agree. Source of the reserved columns: Iceberg spec, "Reserved Field IDs".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pyiceberg.schema import make_compatible_name
 from pyiceberg.types import LongType, NestedField, StringType
@@ -157,14 +157,17 @@ def safe_names(names: Sequence[str]) -> list[str]:
     Readers find columns by field id, so a name that is already taken gets underscores added.
     """
     kept = {name for name in names if make_compatible_name(name) == name}
-    taken = set(kept)
-    return [name if name in kept else _free_name(make_compatible_name(name), taken) for name in names]
+    taken, safe = set(kept), list[str]()
+    for name in names:
+        safe.append(name if name in kept else free_name(make_compatible_name(name), taken))
+        taken.add(safe[-1])
+    return safe
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return the name, with as many underscores added as it takes to be none of those that are taken."""
     while name in taken:
         name += "_"
-    taken.add(name)
     return name
 
 

@@ -435,8 +435,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="rows of which Spark runs no task are an error",
         file="spark/write_job.py",
-        before="commits or [_of_no_rows(plan)]",
-        after="commits and [_of_no_rows(plan)]",
+        before="commits or [of_no_rows(plan)]",
+        after="commits and [of_no_rows(plan)]",
         tests=("unit/multi_table/test_transaction.py::test_dataframe_without_tasks_makes_its_table",),
         spark_tests=("integration/test_upsert_function.py::test_empty_dataframe_makes_the_table_and_nothing_else",),
     ),
