@@ -41,6 +41,7 @@ from iceberg_ds.metrics.delivery import NO_REPORTING, Reporting
 from iceberg_ds.metrics.reporters import NO_REPORTS, ReportSettings, reporting
 from iceberg_ds.plan import NewTable
 from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
+from iceberg_ds.snapshots.version_3 import VERSION_3, in_version
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 
@@ -205,18 +206,23 @@ class CatalogClient:
             CatalogError: The catalog could not be reached or refused.
         """
         properties = dict(new_table.properties)  # PyIceberg removes entries
-        if new_table.format_version is not None:
-            properties[TableProperties.FORMAT_VERSION] = new_table.format_version
+        wanted = new_table.format_version
+        if wanted is not None:
+            properties[TableProperties.FORMAT_VERSION] = wanted
 
         def stage() -> TableMetadata | None:
             self._create_namespaces(identifier[:-1])
             location = new_table.location or self._nested_location(identifier)
             if location is not None and self.places_tables:
                 return new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
+            # PyIceberg stages no table of version 3 (apache/iceberg-python#1551). The commit names the version anew.
+            is_newer = wanted == str(VERSION_3)
+            staged_with = {**properties, TableProperties.FORMAT_VERSION: "2"} if is_newer else properties
             try:
-                return self._catalog.create_table_transaction(
-                    tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
+                staged = self._catalog.create_table_transaction(
+                    tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, staged_with
                 ).table_metadata
+                return in_version(staged, VERSION_3) if is_newer else staged
             except StagingRefusedError:
                 with suppress(TableAlreadyExistsError):  # another writer was first
                     self._catalog.create_table(

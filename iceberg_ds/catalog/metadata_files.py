@@ -35,8 +35,11 @@ from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.io.known_files import KnownFiles
+from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
 
-SPOKEN_VERSION = 2  # PyIceberg writes snapshots of version 1 differently from how it holds them
+# PyIceberg writes snapshots of version 1 differently from how it holds them, and refuses to write version 3 by itself
+# (apache/iceberg-python#1551).
+SPOKEN_VERSIONS = frozenset({2, 3})
 # The lists that grow with each commit, by PyIceberg's name of the field, with the spec's name.
 _GROWING: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "snapshots": ("snapshots", TypeAdapter(list[Snapshot])),
@@ -139,12 +142,12 @@ def spoken(metadata: TableMetadata, before: KnownMetadata | None) -> KnownMetada
 def text_of(known: KnownMetadata) -> bytes:
     """Return metadata with serialised lists as JSON, byte for byte as PyIceberg writes it."""
     words = known.words or {}
-    rest = known.metadata.model_copy(update={name: [] for name in words}).model_dump_json().encode()
+    rest = metadata_json(known.metadata.model_copy(update={name: [] for name in words})).encode()
     pieces: list[bytes] = []
     for name, inner in words.items():
         before, empty, rest = rest.partition(f'"{_GROWING[name][0]}":[]'.encode())
         if not empty:
-            return known.metadata.model_dump_json().encode()
+            return metadata_json(known.metadata).encode()
         pieces += [before, empty[:-1], b",".join(inner), b"]"]
     return b"".join([*pieces, rest])
 
@@ -174,7 +177,7 @@ def _begins_with(entries: Sequence[object], first: Sequence[object]) -> bool:
 
 def _is_in_our_words(metadata: TableMetadata, content: bytes) -> bool:
     """Return whether the first snapshot in a file stands as PyIceberg writes it, so that all others may, too."""
-    if metadata.format_version != SPOKEN_VERSION:
+    if metadata.format_version not in SPOKEN_VERSIONS:
         return False
     key, adapter = _GROWING["snapshots"]
     first = adapter.dump_json(metadata.snapshots[:1], by_alias=True, exclude_none=True)[1:-1]
@@ -203,7 +206,7 @@ def _beginning_with(first: _OtherWords, content: bytes) -> TableMetadata | None:
 
 def _other_words(metadata: TableMetadata, content: bytes) -> _OtherWords | None:
     """Return the growing lists as they stand in a file, or None if that cannot be told for certain."""
-    if metadata.format_version != SPOKEN_VERSION:
+    if metadata.format_version not in SPOKEN_VERSIONS:
         return None
     texts: dict[str, bytes] = {}
     for name in _GROWING:
@@ -253,7 +256,8 @@ class MetadataFiles:
 
     def write(self, metadata: TableMetadata, file: OutputFile, *, overwrite: bool) -> None:
         """Write the file, byte for byte as PyIceberg does."""
-        if metadata.format_version != SPOKEN_VERSION or read_configuration().get_bool("legacy-current-snapshot-id"):
+        version, is_legacy = metadata.format_version, read_configuration().get_bool("legacy-current-snapshot-id")
+        if version not in SPOKEN_VERSIONS or (is_legacy and version != VERSION_3):
             _write_as_before(metadata, file, overwrite)
             return
         known = spoken(metadata, self._known.find_of(str(metadata.table_uuid)))

@@ -35,7 +35,9 @@ from pyiceberg.utils.datetime import datetime_to_millis
 
 from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.staged_metadata import note_staged, see_table
+from iceberg_ds.snapshots.version_3 import in_version
 from iceberg_ds.table.locations import metadata_locations
+from iceberg_ds.table.requests import UpgradeFormatVersion
 
 _SQL = "pyiceberg.catalog.sql"
 
@@ -77,6 +79,18 @@ def updated_metadata(
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return _with_history(metadata, base_metadata, expired)
+
+
+@_apply_table_update.register(UpgradeFormatVersion)
+def _upgraded(
+    update: UpgradeFormatVersion, metadata: TableMetadata, context: _TableMetadataUpdateContext
+) -> TableMetadata:
+    if metadata.format_version > update.format_version:
+        raise ValueError(f"Cannot downgrade v{metadata.format_version} table to v{update.format_version}")
+    if metadata.format_version == update.format_version:
+        return metadata
+    context.add_update(update)
+    return in_version(metadata, update.format_version)
 
 
 def _with_history(metadata: TableMetadata, base: TableMetadata, expired: Collection[int]) -> TableMetadata:

@@ -146,12 +146,12 @@ class SnapshotProducer:
         }
         if merged:
             counts = {**counts, **{name: str(count) for name, count in self.manifest_counts.items()}}
-        snapshot = new_snapshot(metadata, write, change.operation, counts, path)
         ours += [listed_by(file, write.snapshot_id) for found in merged for file in found.files]
         rewritten = {data_file.file_path for data_file in again}
         self._used[path] = {path, *rewritten, *(manifest.manifest_path for manifest in ours)}
         # Delete manifests come after all data manifests, as Iceberg's Java library lists them.
         self._listed = sorted([*ours, *kept], key=lambda manifest: manifest.content == ManifestContent.DELETES)
+        snapshot = new_snapshot(metadata, write, change.operation, counts, path, self._listed)
         write_list(table.io, metadata, snapshot, self._listed)
         return snapshot
 

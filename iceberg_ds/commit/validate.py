@@ -20,7 +20,7 @@ from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, why_not_since
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, base_branch, why_not_writable
 from iceberg_ds.table.compatibility import can_still_read, taken_names
 
-WRITABLE_FORMAT_VERSIONS = (1, 2)
+WRITABLE_FORMAT_VERSIONS = (1, 2, 3)
 _AGAIN = "Run the write again."
 
 
@@ -47,7 +47,7 @@ def check_target(
     if metadata.format_version not in WRITABLE_FORMAT_VERSIONS:
         raise UnsupportedTableError(
             f"Cannot commit to {write.table}, nothing was committed: its format version became "
-            f"{metadata.format_version} while the rows were written, and versions 1 and 2 can be written."
+            f"{metadata.format_version} while the rows were written, and versions 1 to 3 can be written."
         )
     is_same_table = str(metadata.table_uuid) == write.table_uuid
     written = (

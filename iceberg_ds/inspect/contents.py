@@ -25,14 +25,14 @@ from pyiceberg.manifest import (
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    read_manifest_list,
 )
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
 from iceberg_ds.inspect.checklist import CheckFailedError
-from iceberg_ds.snapshots.manifests import all_entries, deletion_vector
+from iceberg_ds.snapshots.manifests import all_entries
+from iceberg_ds.snapshots.version_3 import deletion_vector, read_list
 
 _EXAMPLES = 5
 _THREADS = 16
@@ -366,7 +366,7 @@ def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Liste
 def _read_list(io: FileIO, snapshot_id: int, path: str) -> tuple[ManifestFile, ...] | Problem:
     # PyIceberg caches manifests by path in its process; this reads what is stored now.
     try:
-        return tuple(read_manifest_list(io.new_input(path)))
+        return tuple(read_list(io, path))
     except Exception as error:  # any error of a storage library or the Avro reader
         return Problem.of(f"manifest list {path} of snapshot {snapshot_id}", error)
 

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import read_manifest_list
 
 from iceberg_ds.inspect.contents import in_parallel, why_unreadable
 from iceberg_ds.inspect.orphan_rules import (
@@ -31,6 +30,7 @@ from iceberg_ds.io.listing import ListingPart, file_at, files_of_part, is_metada
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import live_paths
+from iceberg_ds.snapshots.version_3 import read_list
 from iceberg_ds.spark.arrow_job import work_of
 
 _BATCH_ROWS = 20_000
@@ -109,7 +109,7 @@ def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
         assert isinstance(work, tuple)  # noqa: S101  # as the driver sends it
         snapshot_id, path = work
         try:
-            manifests = read_manifest_list(plan.io.new_input(path))
+            manifests = read_list(plan.io, path)
             return [plan.row(Role.MANIFEST, used.manifest_path) for used in manifests]
         except Exception as error:  # any error of a storage library or the Avro reader
             return [plan.problem(f"manifest list {path} of snapshot {snapshot_id}", error)]

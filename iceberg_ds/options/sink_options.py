@@ -238,8 +238,8 @@ class SinkOptions:
         shown="the catalog's choice",
     )
     format_version: str | None = _option(
-        values.one_of("1", "2"),
-        "Format version of a new table: 1 or 2. An existing table keeps its own.",
+        values.one_of("1", "2", "3"),
+        "Format version of a new table: 1, 2 or 3. An existing table keeps its own. See [version 3](version-3.md).",
         shown="`2`",
     )
     overwrite_mode: Literal["static", "dynamic"] | None = _option(

@@ -56,6 +56,7 @@ from iceberg_ds.planning.columns import WrittenColumns
 from iceberg_ds.planning.keys import KeyedWrite
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
 from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
+from iceberg_ds.snapshots.version_3 import metadata_json
 from iceberg_ds.table.locations import PROVIDER, why_not_trusted
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.table.names import identifier_text
@@ -207,7 +208,7 @@ def decide(wish: Wish, target: Target) -> Decision:
         new_write(options, metadata, route, fingerprint),
         overwrite=_overwrite(options, metadata, route) if Kind.OVERWRITE in wish.kind else None,
         schema_change=schema_change,
-        new_table=metadata.model_dump_json() if is_new else None,
+        new_table=metadata_json(metadata) if is_new else None,
         txn=txn_of(options),
         stream=_stream_name(options),
         changes=feed,
@@ -240,7 +241,7 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
     properties = metadata.properties
     problems = misplaced(metadata.location, properties)
     if metadata.format_version not in WRITABLE_FORMAT_VERSIONS:
-        problems.append(f"its format version is {metadata.format_version}, and versions 1 and 2 can be written")
+        problems.append(f"its format version is {metadata.format_version}, and versions 1 to 3 can be written")
     if _ENCRYPTION_KEY in properties:
         problems.append(f"it is encrypted (property {_ENCRYPTION_KEY}), and this sink would write plain files")
     file_format = properties.get("write.format.default", "parquet")

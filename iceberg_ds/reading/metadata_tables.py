@@ -19,8 +19,9 @@ from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
 from iceberg_ds.reading.deleted_rows import listed_positions
 from iceberg_ds.reading.scan import SnapshotChoice, plan_scan
 from iceberg_ds.secrets import mask_text
-from iceberg_ds.snapshots.manifests import all_entries, referenced_data_file
+from iceberg_ds.snapshots.manifests import all_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.snapshots.version_3 import referenced_data_file
 from iceberg_ds.table.names import identifier_text
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
-    DEFAULT_READ_VERSION,
     UNASSIGNED_SEQ,
     DataFile,
     ManifestContent,
@@ -36,6 +35,7 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from iceberg_ds.plan import ManifestLayout
+from iceberg_ds.snapshots.version_3 import VERSION_3, known_first_row_id, with_all_fields
 
 _BLOCK_ENTRIES = 500
 # PyIceberg has a list of longs, which Iceberg's Java library cannot read; the spec has a list of ints.
@@ -81,7 +81,7 @@ def added_entry(data_file: DataFile, snapshot_id: int, sequence_number: int | No
         snapshot_id=snapshot_id,
         sequence_number=sequence_number,
         file_sequence_number=None,
-        data_file=data_file,
+        data_file=with_all_fields(data_file),
     )
 
 
@@ -105,7 +105,7 @@ def avro_codec(properties: Mapping[str, str]) -> AvroCompressionCodec:
 def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, snapshot_id: int) -> ManifestFile:
     """Write a manifest and return its entry in a manifest list.
 
-    The commit that lands assigns the sequence numbers of the files that it adds.
+    The commit that lands assigns the sequence numbers and row ids of the files that it adds.
 
     Args:
         io: Opens the table's storage.
@@ -119,7 +119,7 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
     with AvroOutputFile[ManifestEntry](
         output_file=output,
         file_schema=_entry_schema(version, spec, sources),
-        record_schema=_entry_schema(DEFAULT_READ_VERSION, spec, sources),
+        record_schema=_entry_schema(VERSION_3, spec, sources),
         schema_name="manifest_entry",
         metadata=_manifest_properties(layout, draft.content),
     ) as writer:
@@ -131,7 +131,9 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
     for entry in draft.entries:
         rows[entry.status] += entry.data_file.record_count
     partitions = [entry.data_file.partition for entry in draft.entries]
+    is_data = draft.content == ManifestContent.DATA
     return ManifestFile.from_args(
+        VERSION_3,
         manifest_path=output.location,
         manifest_length=length,
         partition_spec_id=spec.spec_id,
@@ -147,6 +149,7 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
         deleted_rows_count=rows[ManifestEntryStatus.DELETED],
         partitions=construct_partition_summaries(spec, sources, partitions),
         key_metadata=None,
+        first_row_id=known_first_row_id(draft.entries) if is_data else None,
     )
 
 

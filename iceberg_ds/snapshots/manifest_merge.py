@@ -33,6 +33,7 @@ from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
 from iceberg_ds.snapshots.refs import branch_head
+from iceberg_ds.snapshots.version_3 import with_settled_ids
 from iceberg_ds.table.bin_packing import packed
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ def merge(
         policy: When to merge; None for the table's policy.
     """
     made = []
-    for group in groups_to_merge(manifests, policy or MergePolicy.of(metadata.properties)):
+    for group in groups_to_merge(with_settled_ids(metadata, manifests), policy or MergePolicy.of(metadata.properties)):
         path = metadata_path(metadata, f"{write.operation_id}-merged-{uuid.uuid4()}.avro")
         try:
             made.append(_merge(io, metadata, group, path, write))

@@ -34,8 +34,6 @@ from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.avro.file import AvroFile, AvroFileHeader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
-    DATA_FILE_TYPE,
-    DEFAULT_READ_VERSION,
     MANIFEST_ENTRY_SCHEMAS,
     DataFile,
     DataFileContent,
@@ -46,18 +44,16 @@ from pyiceberg.manifest import (
     ManifestFile,
     ManifestListWriter,
     _inherit_from_manifest,
-    read_manifest_list,
-    write_manifest_list,
 )
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import TableVersion
 from pyiceberg.types import DoubleType
 
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, avro_codec, layout_of, write_manifest
 from iceberg_ds.snapshots.refs import find_snapshot
+from iceberg_ds.snapshots.version_3 import VERSION_3, inherit_row_ids, list_writer, read_list
 from iceberg_ds.table.locations import metadata_locations
 
 # The name of a file that cannot have been another file before, as PyIceberg, Iceberg and Trino form it.
@@ -66,10 +62,6 @@ _MAX_ENTRIES = 20_000
 _LIST_WEIGHT = 10  # room that a list takes beside its own entries, in entries
 _BLOCK_ENTRIES = 100
 
-_WITH_DELETION_VECTORS: TableVersion = 3
-_POSITIONS = {field.field_id: position for position, field in enumerate(DATA_FILE_TYPE[_WITH_DELETION_VECTORS].fields)}
-# Spec, "Manifests": referenced_data_file, content_offset and content_size_in_bytes.
-_REFERENCED, _CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[143], _POSITIONS[144], _POSITIONS[145]
 _AVRO_SCHEMA = "avro.schema"
 # The parts of an Avro schema that are types (Avro spec, "Complex Types").
 _TYPES = frozenset({"type", "fields", "items", "values"})
@@ -115,12 +107,12 @@ class _List:
     Attributes:
         live: The manifests that list a live file.
         blocks: The blocks of its file; empty if unknown.
-        codec: How the blocks are compressed.
+        form: How the blocks are encoded: their format version, and how they are compressed.
     """
 
     live: tuple[ManifestFile, ...]
     blocks: tuple[_Block, ...] = ()
-    codec: str = ""
+    form: tuple[int, str] | None = None
 
 
 def _weight(known: _List) -> int:
@@ -147,28 +139,22 @@ class ManifestLists:
         """
         known = self._known.find(path)
         if known is None:
-            known = _List(live=tuple(filter(_is_live, read_manifest_list(io.new_input(path)))))
+            known = _List(live=tuple(filter(_is_live, read_list(io, path))))
             self._known.keep(path, known)
         return known.live
 
     def write(self, io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
         """Write the manifest list of `snapshot`; arguments as in `manifests.write_list`."""
-        codec = avro_codec(metadata.properties)
-        with write_manifest_list(
-            format_version=metadata.format_version,
-            output_file=io.new_output(snapshot.manifest_list),
-            snapshot_id=snapshot.snapshot_id,
-            parent_snapshot_id=snapshot.parent_snapshot_id,
-            sequence_number=snapshot.sequence_number,
-            avro_compression=codec,
-        ) as writer:
-            if metadata.format_version == 1 or not manifests:  # fields that version 1 omits are read back changed
+        version, codec = metadata.format_version, avro_codec(metadata.properties)
+        form = (version, codec)
+        with list_writer(version, io.new_output(snapshot.manifest_list), snapshot, codec) as writer:
+            if version == 1 or not manifests:  # fields that version 1 omits are read back changed
                 writer.add_manifests([copy_of(manifest) for manifest in manifests])
                 return
-            blocks = _blocks(writer, manifests, self._before(metadata, snapshot), codec)
+            blocks = _blocks(writer, manifests, self._before(metadata, snapshot), form)
             _write_blocks(writer, blocks)
         live = tuple(chain.from_iterable(block.live for block in blocks))
-        self._known.keep(snapshot.manifest_list, _List(live=live, blocks=blocks, codec=codec))
+        self._known.keep(snapshot.manifest_list, _List(live=live, blocks=blocks, form=form))
 
     def _before(self, metadata: TableMetadata, snapshot: Snapshot) -> _List | None:
         parent = None if snapshot.parent_snapshot_id is None else find_snapshot(metadata, snapshot.parent_snapshot_id)
@@ -185,14 +171,13 @@ def _is_live(manifest: ManifestFile) -> bool:
 
 
 def _blocks(
-    writer: ManifestListWriter, manifests: Sequence[ManifestFile], before: _List | None, codec: str
+    writer: ManifestListWriter, manifests: Sequence[ManifestFile], before: _List | None, form: tuple[int, str]
 ) -> tuple[_Block, ...]:
     """Return the blocks of a list, reusing the full blocks that end both it and `before`; the first is filled last."""
-    old = [] if before is None else list(before.blocks)
-    is_same_codec = before is not None and before.codec == codec
+    old = list(before.blocks) if before is not None and before.form == form else []
     same: list[_Block] = []
     end = len(manifests)
-    while is_same_codec and old and old[-1].is_full and old[-1].is_end_of(manifests, end):
+    while old and old[-1].is_full and old[-1].is_end_of(manifests, end):
         same.insert(0, old.pop())
         end -= _BLOCK_ENTRIES
     known = {id(entry.file): entry for block in old for entry in block.entries}
@@ -242,44 +227,30 @@ KNOWN_LISTS = ManifestLists()
 
 
 def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return the entries of `manifest` whose files are in the table, with inherited sequence numbers filled in."""
-    entries = _entries(io, manifest.manifest_path, DEFAULT_READ_VERSION)
-    live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
-    return [_inherit_from_manifest(entry, manifest) for entry in live]
+    """Return the entries of `manifest` whose files are in the table, with inherited numbers and row ids filled in."""
+    return [entry for entry in all_entries(io, manifest) if entry.status is not ManifestEntryStatus.DELETED]
 
 
 def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return all entries of `manifest`, removed files too, with inherited numbers filled in, as version 3 has them."""
-    entries = _entries(io, manifest.manifest_path, _WITH_DELETION_VECTORS)
-    return [_inherit_from_manifest(entry, manifest) for entry in entries]
+    """Return all entries of `manifest`, removed files too, with inherited numbers and row ids filled in."""
+    entries = [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest.manifest_path)]
+    inherit_row_ids((entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED), manifest)
+    return entries
 
 
 def live_paths(io: FileIO, manifest_path: str) -> list[tuple[DataFileContent, str]]:
     """Return what each live file of a manifest is, and its path."""
-    entries = _entries(io, manifest_path, DEFAULT_READ_VERSION)
     return [
         (DataFileContent(entry.data_file.content or 0), entry.data_file.file_path)
-        for entry in entries
+        for entry in _entries(io, manifest_path)
         if entry.status is not ManifestEntryStatus.DELETED
     ]
 
 
-def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:
-    """Return offset and length, in bytes, of the deletion vector that an entry of `all_entries` names, or None."""
-    offset, length = data_file[_CONTENT_OFFSET], data_file[_CONTENT_SIZE]
-    return None if offset is None else (int(offset), int(length))
-
-
-def referenced_data_file(data_file: DataFile) -> str | None:
-    """Return the path of the only data file that the deletes of an entry of `all_entries` are of, or None."""
-    path: str | None = data_file[_REFERENCED]
-    return path
-
-
-def _entries(io: FileIO, manifest_path: str, version: TableVersion) -> list[ManifestEntry]:
+def _entries(io: FileIO, manifest_path: str) -> list[ManifestEntry]:
     with _ManifestAvroFile(
         io.new_input(manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[version],
+        MANIFEST_ENTRY_SCHEMAS[VERSION_3],
         read_types={-1: ManifestEntry, 2: DataFile},
         read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
     ) as entries:

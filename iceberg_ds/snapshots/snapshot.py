@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -44,7 +44,6 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
-    UpgradeFormatVersionUpdate,
 )
 from pyiceberg.typedef import Record
 
@@ -66,8 +65,9 @@ from iceberg_ds.snapshots.refs import (
 )
 from iceberg_ds.snapshots.txn import TxnMarker, marker_summary
 from iceberg_ds.snapshots.txn_properties import record_write
+from iceberg_ds.snapshots.version_3 import VERSION_3, next_row_id, unnumbered_rows
 from iceberg_ds.table.partitioning import partition_path, place_of
-from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest
+from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest, UpgradeFormatVersion
 
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
 
@@ -194,8 +194,13 @@ class _Paths:
         return partition_path(partition, self.spec, schema)
 
 
-def new_snapshot(
-    metadata: TableMetadata, write: WriteIdentity, operation: Operation, counts: Mapping[str, str], manifest_list: str
+def new_snapshot(  # noqa: PLR0913, PLR0917  # the last one is seldom given
+    metadata: TableMetadata,
+    write: WriteIdentity,
+    operation: Operation,
+    counts: Mapping[str, str],
+    manifest_list: str,
+    manifests: Sequence[ManifestFile] = (),
 ) -> Snapshot:
     """Return the snapshot that adds `write` to the branch as it is in `metadata`.
 
@@ -205,6 +210,7 @@ def new_snapshot(
         operation: The snapshot's operation.
         counts: Its summary entries, as `change_summary` gives them.
         manifest_list: The path where its manifest list will be.
+        manifests: What the list will have.
     """
     parent = write_base(metadata, write.route)
     markers = marker_summary(write.numbered) if write.numbered else {}
@@ -225,6 +231,7 @@ def new_snapshot(
         previous_summary=parent.summary if parent is not None else None,
     )
     summary = Summary(operation=operation, **summary.additional_properties)
+    has_row_ids = metadata.format_version >= VERSION_3
     return Snapshot(
         snapshot_id=write.snapshot_id,
         parent_snapshot_id=parent.snapshot_id if parent is not None else None,
@@ -233,6 +240,8 @@ def new_snapshot(
         manifest_list=manifest_list,
         summary=summary,
         schema_id=metadata.current_schema_id,
+        first_row_id=next_row_id(metadata) if has_row_ids else None,
+        added_rows=sum(map(unnumbered_rows, manifests)) if has_row_ids else None,
     )
 
 
@@ -314,7 +323,7 @@ def _creation(metadata: TableMetadata, properties: Mapping[str, str]) -> tuple[T
     """Return the updates that create the table, with these properties beside its own."""
     return (
         AssignUUIDUpdate(uuid=metadata.table_uuid),
-        UpgradeFormatVersionUpdate(format_version=metadata.format_version),
+        UpgradeFormatVersion(format_version=metadata.format_version),
         AddSchema(schema_=metadata.schema(), last_column_id=metadata.last_column_id),
         SetCurrentSchemaUpdate(schema_id=LAST_ADDED),
         AddPartitionSpecUpdate(spec=metadata.spec()),

@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
     SetDefaultSpecUpdate,
     TableRequirement,
     TableUpdate,
+    UpgradeFormatVersionUpdate,
 )
 
 # Id by which a request names a schema, spec or order that it adds itself.
@@ -31,6 +32,10 @@ class AddSchema(AddSchemaUpdate):
     """
 
     last_column_id: int = Field(alias="last-column-id")
+
+
+class UpgradeFormatVersion(UpgradeFormatVersionUpdate):
+    """PyIceberg's update; `catalog.own_storage` carries it out for version 3, too, which PyIceberg 0.12 refuses."""
 
 
 class AssertNoOtherRefs(AssertTableUUID):

@@ -1,0 +1,210 @@
+"""Manifests and manifest lists of format version 3, which PyIceberg 0.12 describes but neither reads whole nor writes.
+
+PyIceberg reads the fields of version 2 alone, and refuses to write version 3 (apache/iceberg-python#1551). So entries
+are held with the fields of version 3 here, whatever the version of their table is; writing leaves out what a version
+does not have. What this module does goes once PyIceberg does it.
+
+Rows of version 3 have ids. A snapshot gives each manifest of data files that has none the next free ids; the files that
+the manifest adds inherit them in their order, and the rows of a file in theirs. Source: Iceberg spec, "Row Lineage" and
+"First Row ID Inheritance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+
+from pyiceberg.avro.codecs import AvroCompressionCodec
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestListWriter,
+    ManifestListWriterV2,
+    PartitionFieldSummary,
+    write_manifest_list,
+)
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import IcebergBaseModel, TableVersion
+
+VERSION_3: TableVersion = 3
+_POSITIONS = {field.field_id: position for position, field in enumerate(DATA_FILE_TYPE[VERSION_3].fields)}
+# Spec, "Manifests": first_row_id, referenced_data_file, content_offset and content_size_in_bytes.
+_FILE_FIRST_ROW_ID, _REFERENCED = _POSITIONS[142], _POSITIONS[143]
+_CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[144], _POSITIONS[145]
+_LIST_FIELDS = MANIFEST_LIST_FILE_SCHEMAS[VERSION_3].fields
+# Spec, "Manifest Lists": first_row_id.
+_LIST_FIRST_ROW_ID = [field.field_id for field in _LIST_FIELDS].index(520)
+
+
+def with_all_fields(data_file: DataFile) -> DataFile:
+    """Return a data or delete file with a place for each field of version 3; itself if it has them."""
+    missing = len(_POSITIONS) - len(data_file)
+    if not missing:
+        return data_file
+    whole = copy(data_file)  # with the id of its partition spec
+    whole._data = [*data_file._data, *[None] * missing]  # noqa: SLF001  # a record has no other way to grow
+    return whole
+
+
+def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:
+    """Return offset and length, in bytes, of the deletion vector that an entry of a manifest names, or None."""
+    offset, length = _field(data_file, _CONTENT_OFFSET), _field(data_file, _CONTENT_SIZE)
+    return None if offset is None else (int(str(offset)), int(str(length)))
+
+
+def referenced_data_file(data_file: DataFile) -> str | None:
+    """Return the path of the only data file that the deletes of an entry of a manifest are of, or None."""
+    path = _field(data_file, _REFERENCED)
+    return None if path is None else str(path)
+
+
+def first_row_id(data_file: DataFile) -> int | None:
+    """Return the id of the first row of a data file that was read from a manifest; None before its rows have ids."""
+    number = _field(data_file, _FILE_FIRST_ROW_ID)
+    return None if number is None else int(str(number))
+
+
+def _field(data_file: DataFile, position: int) -> object:
+    return data_file[position] if position < len(data_file) else None
+
+
+def inherit_row_ids(live: Iterable[ManifestEntry], manifest: ManifestFile) -> None:
+    """Give data files without a first row id theirs, as the manifest that lists them says.
+
+    Args:
+        live: The live entries of the manifest, in its order; they are changed.
+        manifest: The manifest, as a manifest list has it.
+    """
+    if manifest.content != ManifestContent.DATA:
+        return
+    following = manifest_first_row_id(manifest)
+    for entry in live:
+        if following is None:  # nor have those that claim one: a table of an older version has no ids
+            entry.data_file[_FILE_FIRST_ROW_ID] = None
+        elif first_row_id(entry.data_file) is None:
+            entry.data_file[_FILE_FIRST_ROW_ID] = following
+            following += entry.data_file.record_count
+
+
+def manifest_first_row_id(manifest: ManifestFile) -> int | None:
+    """Return the first row id of a manifest, None if no snapshot has given it one, as those of delete files."""
+    number = manifest[_LIST_FIRST_ROW_ID] if len(manifest) > _LIST_FIRST_ROW_ID else None
+    return None if number is None else int(number)
+
+
+def known_first_row_id(entries: Iterable[ManifestEntry]) -> int | None:
+    """Return the first row id of a new manifest whose live files all have theirs, else None: a snapshot gives it one.
+
+    Args:
+        entries: All that the manifest lists.
+    """
+    found = [first_row_id(entry.data_file) for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
+    known = [number for number in found if number is not None]
+    return min(known) if known and len(known) == len(found) else None
+
+
+def unnumbered_rows(manifest: ManifestFile) -> int:
+    """Return how many row ids the snapshot that lists a manifest reserves for it, 0 if it has its ids already."""
+    if manifest.content != ManifestContent.DATA or manifest_first_row_id(manifest) is not None:
+        return 0
+    return (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+
+
+def metadata_json(metadata: TableMetadata) -> str:
+    """Return metadata as PyIceberg writes it, also that of version 3, whose own class refuses to."""
+    return IcebergBaseModel.model_dump_json(metadata)
+
+
+def in_version(metadata: TableMetadata, version: int) -> TableMetadata:
+    """Return the table in a newer format version, not checked; in version 3, row ids begin at 0."""
+    changed: dict[str, object] = {"format_version": version}
+    if version == VERSION_3:
+        changed["next_row_id"] = 0
+    return TableMetadataUtil._construct_without_validation(metadata.model_copy(update=changed))  # noqa: SLF001
+
+
+def next_row_id(metadata: TableMetadata) -> int:
+    """Return the first row id that is free in a table of version 3; 0 in one that is not in a catalog yet."""
+    number = getattr(metadata, "next_row_id", None)
+    return 0 if number is None else int(number)
+
+
+def with_settled_ids(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
+    """Return the manifests whose rows keep their ids in whatever snapshot lists them, or their entries.
+
+    A manifest without ids, as in a table that was just upgraded, gets them from the next snapshot, whoever commits it;
+    entries that were copied from it before would get other ones.
+    """
+    if metadata.format_version < VERSION_3:
+        return list(manifests)
+    return [
+        manifest
+        for manifest in manifests
+        if manifest.content != ManifestContent.DATA or manifest_first_row_id(manifest) is not None
+    ]
+
+
+def read_list(io: FileIO, path: str) -> Iterator[ManifestFile]:
+    """Yield the manifests of a manifest list of any version, with the fields of version 3."""
+    with AvroFile[ManifestFile](
+        io.new_input(path),
+        MANIFEST_LIST_FILE_SCHEMAS[VERSION_3],
+        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
+        read_enums={517: ManifestContent},
+    ) as manifests:
+        yield from manifests
+
+
+def list_writer(
+    version: TableVersion, output: OutputFile, snapshot: Snapshot, codec: AvroCompressionCodec
+) -> ManifestListWriter:
+    """Return what writes the manifest list of a snapshot.
+
+    Args:
+        version: The format version of the table.
+        output: The file.
+        snapshot: The snapshot; that of a table of version 3 has its first row id.
+        codec: How the blocks are compressed.
+    """
+    if version == VERSION_3:
+        return _ListWriter(output, snapshot, codec)
+    return write_manifest_list(
+        version, output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, codec
+    )
+
+
+class _ListWriter(ManifestListWriterV2):
+    """Writes a manifest list of version 3, and numbers the rows of its manifests in the order of the list."""
+
+    def __init__(self, output: OutputFile, snapshot: Snapshot, codec: AvroCompressionCodec) -> None:
+        if snapshot.sequence_number is None or snapshot.first_row_id is None:
+            raise ValueError(f"A snapshot of format version 3 needs a sequence number and a first row id: {snapshot}")
+        super().__init__(output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, codec)
+        self._format_version = VERSION_3
+        self._meta |= {"format-version": str(VERSION_3), "first-row-id": str(snapshot.first_row_id)}
+        self._following = snapshot.first_row_id
+
+    def __enter__(self) -> ManifestListWriter:
+        """Open the file; PyIceberg's writer takes records of version 2 alone."""
+        schema = MANIFEST_LIST_FILE_SCHEMAS[VERSION_3]
+        self._writer = AvroOutputFile[ManifestFile](self._output_file, schema, "manifest_file", metadata=self._meta)
+        self._writer.__enter__()
+        return self
+
+    def prepare_manifest(self, manifest_file: ManifestFile) -> ManifestFile:
+        """Return the entry with what the snapshot gives it: sequence numbers, and row ids if it has none."""
+        prepared = super().prepare_manifest(manifest_file)
+        if rows := unnumbered_rows(prepared):
+            prepared[_LIST_FIRST_ROW_ID] = self._following
+            self._following += rows
+        elif prepared.content == ManifestContent.DATA and manifest_first_row_id(prepared) is None:
+            prepared[_LIST_FIRST_ROW_ID] = self._following  # it has no live rows, and readers want a number
+        return prepared
