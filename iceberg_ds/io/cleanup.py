@@ -6,6 +6,7 @@ path and left: an unreferenced file costs space, a missing file breaks the table
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +14,10 @@ from enum import Enum
 from itertools import islice
 from typing import TypeAlias
 
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputStream
 
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.io.stores import DeletesMany
+from iceberg_ds.io.stores import DeletesMany, DiscardableStream
 from iceberg_ds.secrets import mask_text
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,29 @@ def delete_in_portions(
                 else:
                     logger.debug("Deleted %s: %s", path, proof.value)
             yield from ((path, path not in problems) for path in portion)
+
+
+def discard_output(
+    io: FileIO, path: str, stream: OutputStream, before_close: Callable[[], object] = lambda: None
+) -> None:
+    """Close and delete a file that is being written, in any state.
+
+    Args:
+        io: Opens the storage of the file.
+        path: Its full location; nobody else knows of it yet.
+        stream: The stream into it.
+        before_close: Ends what writes into the stream; it may raise.
+    """
+    is_discarded = isinstance(stream, DiscardableStream)
+    if isinstance(stream, DiscardableStream):  # before anything closes it, which would make the file appear
+        stream.discard()
+    # An open Arrow stream to an object store would hang the interpreter at exit.
+    with contextlib.suppress(Exception):
+        before_close()
+    with contextlib.suppress(Exception):
+        stream.close()
+    if not is_discarded:
+        delete_files(io, [path], Proof.TASK_FAILED)
 
 
 def _delete(io: FileIO, paths: list[str], each: _Each) -> dict[str, str]:

@@ -1,12 +1,10 @@
 """Which rows of data files are deleted by position: read from position delete files and from deletion vectors.
 
-Source: Iceberg spec, "Position Delete Files" and "Deletion Vectors"; Puffin spec, "deletion-vector-v1".
+Source: Iceberg spec, "Position Delete Files" and "Deletion Vectors".
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,41 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyroaring import BitMap64
 
-from iceberg_ds.errors import DataFileError
-from iceberg_ds.reading.scan_task import DeletionVector, ScanTask
+from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.table.names import FILE_PATH, POS
+from iceberg_ds.writers.deletion_vectors import vector_positions
 from iceberg_ds.writers.position_deletes import positions_by_file
 
 # The largest number of deleted positions that the driver reads.
 MOST_POSITIONS = 20_000_000
 _READERS = 8
-_MAGIC = bytes.fromhex("D1D33964")
-_FRAME = struct.Struct(">I")
 _WORD_BITS = 64
-
-
-def vector_positions(io: FileIO, vector: DeletionVector) -> list[int]:
-    """Return the positions, from 0 and ascending, of the rows that a deletion vector hides.
-
-    Raises:
-        DataFileError: It is damaged.
-    """
-    with io.new_input(vector.path).open() as stream:
-        stream.seek(vector.offset)
-        blob = stream.read(vector.length)
-    body, framed = blob[4:-4], len(blob) > 2 * _FRAME.size
-    is_whole = framed and _FRAME.unpack(blob[:4])[0] == len(body) and body.startswith(_MAGIC)
-    if not is_whole or _FRAME.unpack(blob[-4:])[0] != zlib.crc32(body):
-        raise DataFileError(f"Cannot read the deletion vector at {vector.offset} in {vector.path}: it is damaged.")
-    positions = list(BitMap64.deserialize(body[len(_MAGIC) :]))
-    if len(positions) != vector.cardinality:
-        raise DataFileError(
-            f"Cannot read the deletion vector at {vector.offset} in {vector.path}: it hides {len(positions)} rows, and "
-            f"its manifest says {vector.cardinality}."
-        )
-    return positions
 
 
 def position_count(tasks: Iterable[ScanTask], deletes: Mapping[str, DataFile]) -> int:
@@ -83,7 +56,7 @@ def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequen
         for path, positions in zip(
             vectors, readers.map(lambda vector: vector_positions(io, vector), vectors.values()), strict=True
         ):
-            found[path] += positions
+            found[path] += positions.to_pylist()
         for positions_of in readers.map(lambda path: [*positions_by_file(io, path, wanted[path])], wanted):
             for path, positions in positions_of:
                 found[path] += positions.to_pylist()

@@ -26,13 +26,13 @@ from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
-from iceberg_ds.reading.deleted_rows import vector_positions
 from iceberg_ds.reading.extras import EXTRAS, POS, extra_value
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.projection import project
+from iceberg_ds.writers.deletion_vectors import vector_positions
 from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class PythonScan:
         for task, (_, hidden) in zip(
             tasks, hidden_rows(io, self.key_types, [task.work for task in tasks]), strict=True
         ):
-            by_vector = [] if task.vector is None else vector_positions(io, task.vector)
-            yield pa.concat_arrays([hidden, pa.array(by_vector, pa.int64())])
+            by_vector = [] if task.vector is None else [vector_positions(io, task.vector)]
+            yield pa.concat_arrays([hidden, *by_vector])
 
     def _rows_of(
         self, io: FileIO, task: ScanTask, hidden: pa.Array, meant: pa.Array | None

@@ -35,11 +35,12 @@ from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
 from iceberg_ds.expressions.parser import Tree
-from iceberg_ds.reading.scan_task import DeletionVector, ScanTask
+from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
 from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
+from iceberg_ds.writers.deletion_vectors import DeletionVector
 
 logger = logging.getLogger(__name__)
 

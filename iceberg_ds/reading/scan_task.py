@@ -9,23 +9,7 @@ from dataclasses import dataclass, replace
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.deletes.work import FileWork
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionVector:
-    """Where a deletion vector is.
-
-    Attributes:
-        path: Path of the Puffin file.
-        offset: Its first byte in the file.
-        length: Its bytes.
-        cardinality: How many rows it hides.
-    """
-
-    path: str
-    offset: int
-    length: int
-    cardinality: int
+from iceberg_ds.writers.deletion_vectors import DeletionVector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ such an option a file is laid out differently, and still correct.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 from collections import Counter
@@ -20,8 +19,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 
-from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.stores import DiscardableStream
+from iceberg_ds.io.cleanup import discard_output
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.metrics_config import KEY_STEP, LIST_STEP, VALUE_STEP, Leaf
 from iceberg_ds.writers.encodings import DEFAULT_ENCODINGS, Encodings
@@ -282,13 +280,5 @@ class ParquetFile:
 
     def discard(self) -> None:
         """Close and delete the file, in any state."""
-        is_discarded = isinstance(self._stream, DiscardableStream)
-        if isinstance(self._stream, DiscardableStream):  # before anything closes it, which would make the file appear
-            self._stream.discard()
-        # An open Arrow stream to an object store would hang the interpreter at exit.
-        with contextlib.suppress(Exception):
-            self._writer.close()
-        with contextlib.suppress(Exception):
-            self._stream.close()
-        if not is_discarded:
-            delete_files(self._io, [self.path], Proof.TASK_FAILED)
+        # Without a writer, if that is what failed.
+        discard_output(self._io, self.path, self._stream, lambda: self._writer.close())  # noqa: PLW0108

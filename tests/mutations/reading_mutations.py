@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _ANY = "properties/test_reading.py::test_read_returns_the_rows_that_the_spec_says"
+_VECTORS = "unit/writers/test_deletion_vectors.py::"
 _ROWS = "unit/reading/test_deleted_rows.py::"
 _SCAN = "unit/reading/test_scan.py::"
 _NAMES = "unit/reading/test_spark_columns.py::"
@@ -32,10 +33,24 @@ READING = (
     ),
     Mutation(
         name="a damaged deletion vector is read",
-        file="reading/deleted_rows.py",
-        before="    if not is_whole or _FRAME.unpack(blob[-4:])[0] != zlib.crc32(body):\n",
-        after="    if not is_whole:\n",
-        tests=(_ROWS + "test_damaged_deletion_vector_fails_the_read",),
+        file="writers/deletion_vectors.py",
+        before="    if _FRAME.unpack(content[-size:])[0] != zlib.crc32(body):\n",
+        after="    if len(body) == 0:\n",
+        tests=(_VECTORS + "test_damaged_deletion_vector_fails_the_read_and_says_why",),
+    ),
+    Mutation(
+        name="a deletion vector has positions of another data file",
+        file="writers/deletion_vectors.py",
+        before='.cast("q")[first : first + len(positions)]\n',
+        after='.cast("q")[: len(positions)]\n',
+        tests=(_VECTORS + "test_part_of_an_array_is_written_alone",),
+    ),
+    Mutation(
+        name="the vectors of a file all lie at its beginning",
+        file="writers/deletion_vectors.py",
+        before="        offset += len(content)\n",
+        after="        offset += 0\n",
+        tests=(_VECTORS + "test_each_data_file_has_an_entry_of_its_own",),
     ),
     Mutation(
         name="the bits of a row are those of another row",

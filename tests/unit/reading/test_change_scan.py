@@ -20,7 +20,8 @@ from iceberg_ds.errors import OptionError, StreamHistoryError
 from iceberg_ds.reading import change_scan
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks
-from iceberg_ds.reading.scan_task import DeletionVector, ScanTask, rounds
+from iceberg_ds.reading.scan_task import ScanTask, rounds
+from iceberg_ds.writers.deletion_vectors import DeletionVector
 
 STEP = ChangeStep(snapshot=metadata_of(line(5)).snapshots[0], parent=None, ordinal=3)
 

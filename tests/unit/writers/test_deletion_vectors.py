@@ -1,0 +1,202 @@
+"""Deletion vectors: every position in the vector of its file, as the Puffin spec has it, and damage is seen."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.typedef import Record
+from pyroaring import BitMap64
+
+from iceberg_ds import __version__
+from iceberg_ds.errors import DataFileError
+from iceberg_ds.messages import RowCountError
+from iceberg_ds.snapshots.manifests import deletion_vector, referenced_data_file
+from iceberg_ds.writers import deletion_vectors
+from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions, write_deletion_vectors
+from iceberg_ds.writers.position_deletes import HiddenRows
+
+IO = PyArrowFileIO()
+
+
+def data_file(path: str, region: str = "EU") -> DataFile:
+    """Return the entry of a file of rows of a region, by spec 3."""
+    found = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(region),
+        record_count=1000,
+        file_size_in_bytes=1,
+    )
+    found.spec_id = 3
+    return found
+
+
+def write(folder: Path, **hidden: list[int]) -> tuple[DataFile, ...]:
+    """Write the positions of these files, and return the entries."""
+    rows = [HiddenRows(data_file=data_file(path), positions=positions) for path, positions in hidden.items()]
+    return write_deletion_vectors(IO, f"{folder}/deletes.puffin", rows)
+
+
+def place_of(entry: DataFile) -> DeletionVector:
+    """Return where the vector of an entry is."""
+    place = deletion_vector(entry)
+    assert place is not None
+    return DeletionVector(path=entry.file_path, offset=place[0], length=place[1], cardinality=entry.record_count)
+
+
+def blob(positions: list[int]) -> bytes:
+    """Return a deletion vector as the Puffin spec has it."""
+    body = bytes.fromhex("D1D33964") + BitMap64(positions).serialize()
+    return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def test_each_data_file_has_an_entry_of_its_own(tmp_path: Path) -> None:
+    """Readers would hide rows of another file, or none."""
+    entries = write(tmp_path, b=[0, 7], a=[3], c=[1, 2, 2**33])
+
+    whole = (tmp_path / "deletes.puffin").stat().st_size
+    assert [referenced_data_file(entry) for entry in entries] == ["b", "a", "c"]
+    assert [entry.record_count for entry in entries] == [2, 1, 3]
+    assert [vector_positions(IO, place_of(entry)).to_pylist() for entry in entries] == [[0, 7], [3], [1, 2, 2**33]]
+    for entry in entries:
+        assert (entry.content, entry.file_format) == (DataFileContent.POSITION_DELETES, FileFormat.PUFFIN)
+        assert (entry.spec_id, entry.partition, entry.file_size_in_bytes) == (3, Record("EU"), whole)
+        assert entry.lower_bounds is None
+        assert entry.upper_bounds is None
+
+
+def test_file_is_laid_out_as_the_puffin_spec_has_it(tmp_path: Path) -> None:
+    """Other engines would not read the deletes."""
+    first, second = write(tmp_path, a=[3], b=[0, 7])
+
+    content, vectors = (tmp_path / "deletes.puffin").read_bytes(), [blob([3]), blob([0, 7])]
+    begin = b"PFA1" + b"".join(vectors)
+    assert content.startswith(begin + b"PFA1")
+    length = struct.unpack("<i", content[-12:-8])[0]
+    assert content[-8:] == b"\0\0\0\0PFA1"
+    assert content[len(begin) + 4 : -12] == content[-12 - length : -12]
+    assert json.loads(content[-12 - length : -12]) == {
+        "blobs": [
+            {
+                "type": "deletion-vector-v1",
+                "fields": [2147483645],
+                "snapshot-id": -1,
+                "sequence-number": -1,
+                "offset": place_of(entry).offset,
+                "length": place_of(entry).length,
+                "properties": {"referenced-data-file": path, "cardinality": count},
+            }
+            for entry, path, count in [(first, "a", "1"), (second, "b", "2")]
+        ],
+        "properties": {"created-by": f"iceberg-ds {__version__}"},
+    }
+    assert (place_of(first).offset, place_of(second).offset) == (4, 4 + len(vectors[0]))
+
+
+def test_vectors_of_several_partitions_share_a_file(tmp_path: Path) -> None:
+    """Each partition would take a small file of its own, or a vector would get another's partition."""
+    rows = [HiddenRows(data_file=data_file(region, region), positions=[1]) for region in ("EU", "US")]
+
+    entries = write_deletion_vectors(IO, f"{tmp_path}/deletes.puffin", rows)
+
+    assert [entry.partition for entry in entries] == [Record("EU"), Record("US")]
+
+
+def test_part_of_an_array_is_written_alone(tmp_path: Path) -> None:
+    """Positions of another data file, in the same memory, would be hidden in this one."""
+    positions = pa.array([9, 1, 5, 8], pa.int64())[1:3]
+
+    (entry,) = write_deletion_vectors(
+        IO, f"{tmp_path}/deletes.puffin", [HiddenRows(data_file=data_file("a"), positions=positions)]
+    )
+
+    assert vector_positions(IO, place_of(entry)).to_pylist() == [1, 5]
+
+
+def test_many_rows_in_a_line_take_few_bytes(tmp_path: Path) -> None:
+    """A file of which nearly all rows are deleted would have a vector of a bit for each row."""
+    (entry,) = write(tmp_path, a=[*range(200_000)])
+
+    assert place_of(entry).length < 200
+
+
+def test_data_file_with_two_vectors_is_refused() -> None:
+    """Readers would take one of them, and rows that the other one deletes would come back."""
+    rows = [HiddenRows(data_file=data_file("a"), positions=[position]) for position in (1, 2)]
+
+    with pytest.raises(ValueError, match="a would have two deletion vectors in p"):
+        write_deletion_vectors(IO, "p", rows)
+
+
+def test_row_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    """The table's count of deleted rows would be wrong for good."""
+    with pytest.raises(RowCountError, match="vector of a is to hide 3 rows, and 2 are accounted for"):
+        write(tmp_path, a=[1, 1, 2])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_left_of_a_file_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each failed attempt would leave a file behind."""
+    monkeypatch.setattr(deletion_vectors, "_footer", lambda _: "no bytes")
+
+    with pytest.raises(TypeError):
+        write(tmp_path, a=[1])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("length", [0, 3, 8, 12, 20])
+def test_cut_off_deletion_vector_fails_the_read(tmp_path: Path, length: int) -> None:
+    """Deleted rows would come back."""
+    path, content = tmp_path / "dv.puffin", blob([1, 5])
+    path.write_bytes(content)
+    shorter = DeletionVector(path=str(path), offset=0, length=length, cardinality=2)
+
+    with pytest.raises(DataFileError, match=r"the deletion vector at 0 in .*dv\.puffin: it is damaged"):
+        vector_positions(IO, shorter)
+
+    path.write_bytes(content[:length])
+    with pytest.raises(DataFileError, match=f"it is damaged, {length} bytes of {len(content)} are there"):
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=2))
+
+
+@pytest.mark.parametrize(("byte", "why"), [(0, "its length"), (4, "it begins with"), (9, "checksum"), (-1, "checksum")])
+def test_damaged_deletion_vector_fails_the_read_and_says_why(tmp_path: Path, byte: int, why: str) -> None:
+    """Deleted rows would come back, or others would be hidden."""
+    path, content = tmp_path / "dv.puffin", bytearray(blob([1, 5, 70_000]))
+    content[byte] ^= 0x55
+    path.write_bytes(content)
+
+    with pytest.raises(DataFileError, match=f"it is damaged, .*{why}"):
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=3))
+
+
+@pytest.mark.parametrize("vector", [b"", b"\1" + b"\0" * 7, BitMap64([2**63]).serialize()])
+def test_vector_of_a_broken_writer_fails_the_read(tmp_path: Path, vector: bytes) -> None:
+    """A checksum that is right says nothing about what it was taken of."""
+    body = bytes.fromhex("D1D33964") + vector
+    content = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+    path = tmp_path / "dv.puffin"
+    path.write_bytes(content)
+
+    with pytest.raises(DataFileError, match="it is damaged"):
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=1))
+
+
+def test_deletion_vector_of_another_file_fails_the_read(tmp_path: Path) -> None:
+    """A whole vector in the wrong place would hide the wrong rows."""
+    path = tmp_path / "dv.puffin"
+    path.write_bytes(blob([1, 5]))
+    length = path.stat().st_size
+
+    with pytest.raises(DataFileError, match="it hides 2 rows, and its manifest says 3"):
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=length, cardinality=3))
