@@ -22,6 +22,7 @@ from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
+    AddSnapshotUpdate,
     RemoveSnapshotsUpdate,
     TableRequirement,
     TableUpdate,
@@ -35,7 +36,8 @@ from pyiceberg.utils.datetime import datetime_to_millis
 
 from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.staged_metadata import note_staged, see_table
-from iceberg_ds.snapshots.version_3 import in_version
+from iceberg_ds.snapshots.refs import last_sequence_number
+from iceberg_ds.snapshots.version_3 import VERSION_3, in_version
 from iceberg_ds.table.locations import metadata_locations
 from iceberg_ds.table.requests import UpgradeFormatVersion
 
@@ -69,6 +71,7 @@ def updated_metadata(
     context = _TableMetadataUpdateContext()
     metadata = base_metadata
     for update in updates:
+        _check_number(update, metadata)
         metadata = _apply_table_update(update, metadata, context)
     if context.has_changes():
         if metadata_location:
@@ -79,6 +82,15 @@ def updated_metadata(
     metadata.spec().check_compatible(metadata.schema())
     metadata.sort_order().check_compatible(metadata.schema())
     return _with_history(metadata, base_metadata, expired)
+
+
+def _check_number(update: TableUpdate, metadata: TableMetadata) -> None:
+    """Refuse a snapshot whose sequence number another one has, as PyIceberg does in version 2 alone."""
+    if not isinstance(update, AddSnapshotUpdate) or metadata.format_version != VERSION_3:
+        return
+    number, last = update.snapshot.sequence_number or 0, last_sequence_number(metadata)
+    if number <= last:
+        raise ValueError(f"Cannot add snapshot with sequence number {number} older than last sequence number {last}")
 
 
 @_apply_table_update.register(UpgradeFormatVersion)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -34,7 +35,9 @@ from iceberg_ds.messages import CountedBatches, check_rows, rows_in
 from iceberg_ds.plan import Overwrite, OverwriteByFilter, WriteIdentity, WritePlan
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.refs import snapshots_since, write_base
+from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, referenced_data_file
 from iceberg_ds.table.arrow_schema import conform, file_shape
+from iceberg_ds.table.lineage import FileLineage, with_lineage
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
 from iceberg_ds.writers.position_deletes import hidden_positions
 from iceberg_ds.writers.rewriting import NoFieldIdsError, count_positions, remaining_rows
@@ -102,14 +105,23 @@ class _Search:
         self._overwrite = overwrite
         self._range = _range(table, overwrite, added, write)
         self._since = self._snapshots_since(head)
+        self._has_vectors = table.metadata.format_version >= VERSION_3
 
     def run(self, manifests: Sequence[ManifestFile]) -> FilteredManifests:
         """Look through the manifests of the branch's newest snapshot."""
         untouched: list[ManifestFile] = []
         replaced: list[FilteredManifest] = []
         partial: list[DataFile] = []
-        for manifest in manifests:
-            change = self._filter(manifest, partial) if self._may_drop_from(manifest) else None
+        gone: set[str] = set()
+        # Data manifests first, as writers list them: deletion vectors go with their data files.
+        for manifest in sorted(manifests, key=lambda found: found.content == ManifestContent.DELETES):
+            change = None
+            if self._may_drop_from(manifest):
+                change = self._filter(manifest, partial)
+            elif manifest.content == ManifestContent.DELETES and gone:
+                change = self._without_vectors(manifest, gone)
+            if self._has_vectors and change is not None:
+                gone |= {entry.data_file.file_path for entry in change.dropped}
             if change is None:
                 untouched.append(manifest)
             else:
@@ -131,11 +143,17 @@ class _Search:
             dropped.append(entry)
             if coverage is Coverage.PARTIAL:
                 partial.append(entry.data_file)
-        if not dropped:
-            return None
-        return FilteredManifest(
-            manifest=manifest, kept=tuple(kept), dropped=tuple(dropped), listed_rows=live_rows(manifest)
-        )
+        return _filtered(manifest, kept, dropped)
+
+    def _without_vectors(self, manifest: ManifestFile, gone: AbstractSet[str]) -> FilteredManifest | None:
+        """Drop the deletion vectors of data files that are dropped; None if the manifest has none."""
+        kept: list[ManifestEntry] = []
+        dropped: list[ManifestEntry] = []
+        for entry in live_entries(self._io, manifest):
+            is_vector = deletion_vector(entry.data_file) is not None
+            is_gone = is_vector and referenced_data_file(entry.data_file) in gone
+            (dropped if is_gone else kept).append(entry)
+        return _filtered(manifest, kept, dropped)
 
     def _may_drop_from(self, manifest: ManifestFile) -> bool:
         if manifest.content == ManifestContent.DELETES:  # equal, not identical: in version 1 it is a plain number
@@ -203,6 +221,16 @@ class _Search:
                 f"Cannot commit {self._write}, nothing was committed: snapshot {new[0]} deleted rows after this write "
                 f"began{self._base_text()}, maybe of files that it replaces in part. Run the write again."
             )
+
+
+def _filtered(
+    manifest: ManifestFile, kept: Sequence[ManifestEntry], dropped: Sequence[ManifestEntry]
+) -> FilteredManifest | None:
+    if not dropped:
+        return None
+    return FilteredManifest(
+        manifest=manifest, kept=tuple(kept), dropped=tuple(dropped), listed_rows=live_rows(manifest)
+    )
 
 
 def _range(table: Table, overwrite: Overwrite, added: Sequence[DataFile], write: WriteIdentity) -> Range:
@@ -276,7 +304,7 @@ class PartialRewriter:
         self._check_formats(new)
         tasks = _scan_tasks(table, new, snapshot_id, self._write.table) if new else {}
         for data_file in new:
-            self._write_again(table, tasks[data_file.file_path])
+            self._write_again(table, *tasks[data_file.file_path])
         return [again for data_file in partial for again in self._written[data_file.file_path]]
 
     def _check_formats(self, data_files: Sequence[DataFile]) -> None:
@@ -289,16 +317,16 @@ class PartialRewriter:
                     "partitions."
                 )
 
-    def _write_again(self, table: Table, task: FileScanTask) -> None:
+    def _write_again(self, table: Table, task: FileScanTask, lineage: FileLineage | None) -> None:
         overwrite, path = self._write.overwrite, task.file.file_path
         if not isinstance(overwrite, OverwriteByFilter):
             raise TypeError(f"{overwrite} replaces whole partitions")
         attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
         row_filter = RowFilter.of(overwrite, table.metadata.schema())
         hidden = hidden_positions(table.io, [deletes.file_path for deletes in task.delete_files], path)
-        there = CountedBatches(read_rows(table, task, hidden))
+        there = CountedBatches(read_rows(table, task, hidden, lineage))
         staying = CountedBatches(_failing(row_filter, path, there))
-        written = self._written[path] = write_task(self._plan(table), staying, attempt)
+        written = self._written[path] = write_task(self._plan(table, lineage), staying, attempt)
         found = {
             "deleted before": count_positions(hidden, task.file.record_count),
             "replaced": there.rows - staying.rows,
@@ -306,8 +334,10 @@ class PartialRewriter:
         }
         check_rows(f"commit {self._write}", f"{path} has", task.file.record_count, found)
 
-    def _plan(self, table: Table) -> WritePlan:
-        return replace(WritePlan.into(table.metadata, self._write, table.io.properties), case_sensitive=True)
+    def _plan(self, table: Table, lineage: FileLineage | None) -> WritePlan:
+        plan = WritePlan.into(table.metadata, self._write, table.io.properties)
+        schema = plan.schema if lineage is None else with_lineage(plan.schema)
+        return replace(plan, schema=schema, case_sensitive=True)
 
 
 def _failing(row_filter: RowFilter, path: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -322,23 +352,26 @@ def _failing(row_filter: RowFilter, path: str, batches: Iterable[pa.RecordBatch]
         yield kept
 
 
-def read_rows(table: Table, task: FileScanTask, hidden: pa.Array) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    table: Table, task: FileScanTask, hidden: pa.Array, lineage: FileLineage | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file that are not deleted by position, with the table's own names at any depth.
 
     Args:
         table: The table.
         task: The scan task that reads the file.
         hidden: The positions of deleted rows.
+        lineage: What its rows inherit, to have it in columns behind the table's own; None to leave it out.
 
     Raises:
         UnsupportedTableError: The file does not say which fields of the table its columns are.
     """
     path, schema = task.file.file_path, table.metadata.schema()
     values = identity_values(task.file, table.metadata.specs()[task.file.spec_id])
-    shape = file_shape(schema, case_sensitive=True)
+    shape = file_shape(schema if lineage is None else with_lineage(schema), case_sensitive=True)
     by_own_names = replace(shape, schema=shape.named)
     try:
-        for rows in remaining_rows(table.io, path, schema, hidden, values):
+        for rows in remaining_rows(table.io, path, schema, hidden, values, lineage):
             yield conform(rows, by_own_names)
     except NoFieldIdsError as problem:
         raise UnsupportedTableError(
@@ -349,8 +382,8 @@ def read_rows(table: Table, task: FileScanTask, hidden: pa.Array) -> Iterator[pa
 
 def _scan_tasks(
     table: Table, data_files: Sequence[DataFile], snapshot_id: int | None, name: str
-) -> dict[str, FileScanTask]:
-    """Return the scan task of each file, by path, with the position deletes that apply to the file.
+) -> dict[str, tuple[FileScanTask, FileLineage | None]]:
+    """Return the scan task of each file, by path, with the position deletes that apply to it, and its rows' lineage.
 
     PyIceberg's own plan misses deletes in a NaN partition, because NaN is not equal to itself there.
     """
@@ -379,13 +412,18 @@ def _scan_tasks(
                 f"{data_files[0].file_path} and {len(data_files) - 1} other files must be written again in part, and "
                 f"they cannot be read: {reason}. Compact the table first, or replace whole partitions."
             )
-    return {path: _scan_task(entry, deletes) for path, entry in found.items()}
+    return {path: (_scan_task(entry, deletes), _lineage_of(entry)) for path, entry in found.items()}
 
 
 def _scan_task(entry: ManifestEntry, deletes: DeleteFileIndex) -> FileScanTask:
     data_file = entry.data_file
     applying = deletes.for_data_file(entry.sequence_number or 0, data_file, _partition_of(data_file))
     return FileScanTask(data_file, delete_files=applying)
+
+
+def _lineage_of(entry: ManifestEntry) -> FileLineage | None:
+    first = first_row_id(entry.data_file)
+    return None if first is None else FileLineage(first_row_id=first, sequence_number=entry.sequence_number or 0)
 
 
 def _partition_of(data_file: DataFile) -> Record:

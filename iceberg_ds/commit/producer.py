@@ -17,6 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.commit.overwrite import FilteredManifests, PartialRewriter, RewriteFiles, filter_manifests
 from iceberg_ds.commit.requests import check_no_row_stays
+from iceberg_ds.commit.validate import check_version
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WriteIdentity
@@ -122,6 +123,8 @@ class SnapshotProducer:
         metadata, write = table.metadata, self._write
         added = self._fitting(table)
         rewrite = self._rewrite_files
+        moves_rows = rewrite is not None and bool(rewrite.added.files)
+        check_version(metadata, write, added.delete_files, moves_rows=moves_rows)
         filtered = filter_manifests(table, write, added.data_files) if rewrite is None else rewrite.filtered(table)
         check_no_row_stays(table, write, filtered)
         again = self._rewrite(table, filtered)

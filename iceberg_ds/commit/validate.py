@@ -6,9 +6,10 @@ by another writer first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -18,10 +19,35 @@ from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity, is_digest_of
 from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, why_not_since
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, base_branch, why_not_writable
+from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector
 from iceberg_ds.table.compatibility import can_still_read, taken_names
 
 WRITABLE_FORMAT_VERSIONS = (1, 2, 3)
 _AGAIN = "Run the write again."
+
+
+def check_version(
+    metadata: TableMetadata, write: WriteIdentity, delete_files: Iterable[DataFile], *, moves_rows: bool
+) -> None:
+    """Check that a table of format version 3 may get these files; it may have been upgraded meanwhile.
+
+    Args:
+        metadata: The table.
+        write: The write.
+        delete_files: Delete files that it adds.
+        moves_rows: Whether rows of other files are in files that it adds, without the ids that they had.
+
+    Raises:
+        CommitConflictError: The files are those of a table of version 2.
+    """
+    if metadata.format_version < VERSION_3:
+        return
+    by_position = (found for found in delete_files if found.content == DataFileContent.POSITION_DELETES)
+    if moves_rows or any(deletion_vector(found) is None for found in by_position):
+        raise CommitConflictError(
+            f"Cannot commit to {write.table}, nothing was committed: its format version became 3 while the rows were "
+            f"written, and their files are made for version 2. {_AGAIN}"
+        )
 
 
 def check_target(

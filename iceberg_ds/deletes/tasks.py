@@ -27,7 +27,7 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.table.bin_packing import packed
-from iceberg_ds.table.locations import FilePaths, data_locations
+from iceberg_ds.table.locations import DELETES_END, FilePaths, data_locations
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
 from iceberg_ds.writers.rewriting import FileRewriter
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
@@ -89,7 +89,7 @@ class _Task:
         self._rewriter = FileRewriter(self._io, plan.writing, attempt)
         prefix, writing = name_prefix(plan.writing, attempt), plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
-        self._paths = FilePaths(places, writing.schema, prefix, are_deletes=True)
+        self._paths = FilePaths(places, writing.schema, prefix, name_end=DELETES_END)
         self._written_deletes: list[WrittenDeletes] = []
         self._rewritten: list[DataFile] = []
         self._waiting: list[HiddenRows] = []

@@ -55,6 +55,7 @@ from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifest_merge import Merged, MergePolicy
 from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
+from iceberg_ds.snapshots.version_3 import with_settled_ids
 from iceberg_ds.table.names import identifier_text
 
 logger = logging.getLogger(__name__)
@@ -305,7 +306,7 @@ class ManifestRewrite:
     def _plan(self, table: Table) -> WriteIdentity:
         """Drop what is stale, write new manifests for all that no other part covers, and return the write."""
         metadata = table.metadata
-        check_rewritable(metadata, self._options, self._branch, f"rewrite manifests of {self._name}")
+        check_rewritable(metadata, self._options, self._branch, f"rewrite manifests of {self._name}", moves_rows=False)
         spec = self._spec(table)
         positions = self._positions(spec)
         write = new_write(self._options, metadata, Route(branch=self._branch), Fingerprint.of(metadata))
@@ -319,7 +320,7 @@ class ManifestRewrite:
             for content in (ManifestContent.DATA, ManifestContent.DELETES):
                 sources = [
                     manifest
-                    for manifest in listed
+                    for manifest in with_settled_ids(metadata, listed)
                     # equal, not identical: in version 1 it is a plain number
                     if manifest.content == content
                     and manifest.partition_spec_id == spec.spec_id

@@ -22,7 +22,16 @@ from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import new_table_properties
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.planning.decide import Decision, Target, Wish, check_supported, decide, plan_branches, staging_branch
+from iceberg_ds.planning.decide import (
+    Decision,
+    Target,
+    Wish,
+    check_supported,
+    check_version_3,
+    decide,
+    plan_branches,
+    staging_branch,
+)
 from iceberg_ds.planning.keys import why_not_keyed
 from iceberg_ds.planning.prepare import prepare, stage_table
 from iceberg_ds.planning.s3_tables import warn_once
@@ -174,6 +183,7 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
             raise OptionError(f"Cannot write to {name}: {reason}.")
         return "columns not compared"
     wish = Wish.of(options, dataframe, _CHECKED)
+    check_version_3(metadata, wish)
     changed = propose_schema(wish.written.columns(metadata.schema()), metadata, wish.policy, table_name=name)
     fit = "the columns fit" if changed is None else "the write changes the table's columns, and then they fit"
     return fit if wish.keyed is None else f"{fit}; {wish.keyed.foresee(metadata)}"

@@ -69,6 +69,10 @@ def why_not_trusted(properties: Mapping[str, str], asked: Mapping[str, str]) -> 
     )
 
 
+# How names of data files, delete files and files of deletion vectors end.
+ROWS_END, DELETES_END, VECTORS_END = ".parquet", "-deletes.parquet", "-deletes.puffin"
+
+
 class FilePaths:
     """The paths of one attempt's files, one after the other.
 
@@ -76,14 +80,14 @@ class FilePaths:
         places: The location provider, as `locations.data_locations` returns it.
         schema: The schema with the source columns of partition specs.
         name_prefix: Begins the name of every file, so that no two attempts share a path.
-        are_deletes: Whether the files are delete files.
+        name_end: Ends the name of every file.
     """
 
-    def __init__(self, places: LocationProvider, schema: Schema, name_prefix: str, *, are_deletes: bool) -> None:
+    def __init__(self, places: LocationProvider, schema: Schema, name_prefix: str, *, name_end: str) -> None:
         self._places = places
         self._schema = schema
         self._name_prefix = name_prefix
-        self._name_end = "-deletes.parquet" if are_deletes else ".parquet"
+        self._name_end = name_end
         self._numbers = itertools.count()
 
     def next(self, spec: PartitionSpec, partition: Record) -> str:

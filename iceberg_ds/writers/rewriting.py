@@ -24,6 +24,7 @@ from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.arrow_schema import conform, file_shape
+from iceberg_ds.table.lineage import FileLineage, with_lineage
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
 from iceberg_ds.table.projection import field_id, has_field_ids, project, with_field_ids
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
@@ -41,8 +42,13 @@ class NoFieldIdsError(ValueError):
         )
 
 
-def remaining_rows(
-    io: FileIO, path: str, schema: Schema, left_out: pa.Array, partition_values: Mapping[int, object]
+def remaining_rows(  # noqa: PLR0913, PLR0917  # the last one is seldom given
+    io: FileIO,
+    path: str,
+    schema: Schema,
+    left_out: pa.Array,
+    partition_values: Mapping[int, object],
+    lineage: FileLineage | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file except those left out, with the names and the order of the table's columns.
 
@@ -52,12 +58,15 @@ def remaining_rows(
         schema: The table's schema.
         left_out: The positions of the rows to leave out, from 0; in any order.
         partition_values: The values of the file's identity partition fields, by the ids of their columns.
+        lineage: What its rows inherit, in columns behind the table's own; None for a table whose rows have no ids.
 
     Raises:
         NoFieldIdsError: The file's columns have no field ids.
     """
-    for _, batch in batches_of(io, path, schema, left_out):
-        yield project(batch, schema, partition_values)
+    wanted = schema if lineage is None else with_lineage(schema)
+    for positions, batch in batches_of(io, path, wanted, left_out):
+        rows = project(batch, wanted, partition_values)
+        yield rows if lineage is None else lineage.filled(rows, positions)
 
 
 def batches_of(
