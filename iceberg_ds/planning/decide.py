@@ -275,7 +275,7 @@ def check_version_3(metadata: TableMetadata, wish: Wish) -> None:
         UnsupportedTableError: Lists all reasons.
     """
     if problems := why_not_writable_as_asked(metadata, wish.options, wish.kind):
-        raise UnsupportedTableError(f"Cannot write to {wish.name}, nothing was written: {'; '.join(problems)}.")
+        raise UnsupportedTableError(f"Cannot write to {wish.name}: {'; '.join(problems)}.")
 
 
 def check_load(options: SinkOptions, metadata: TableMetadata, route: Route) -> None:

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from pyiceberg.avro.file import AvroFile
-from pyiceberg.io import InputFile
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import ManifestFile, read_manifest_list
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost
@@ -19,6 +19,7 @@ from support.tables.sink import IDENTIFIER, SCHEMA, Sink, epoch, rows
 
 from iceberg_ds.snapshots import manifests
 from iceberg_ds.snapshots.manifests import ManifestLists, write_list
+from iceberg_ds.snapshots.version_3 import read_list
 from iceberg_ds.table.spark_types import iceberg_schema
 
 IO = PyArrowFileIO()
@@ -39,11 +40,11 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the manifest lists that commits read, in order."""
     read: list[str] = []
 
-    def reading(file: InputFile) -> Iterator[ManifestFile]:
-        read.append(file.location)
-        return read_manifest_list(file)
+    def reading(io: FileIO, path: str) -> Iterator[ManifestFile]:
+        read.append(path)
+        return read_list(io, path)
 
-    monkeypatch.setattr(manifests, "read_manifest_list", reading)
+    monkeypatch.setattr(manifests, "read_list", reading)
     return read
 
 
@@ -76,7 +77,7 @@ def head(table: Table) -> Snapshot:
 
 def in_file(snapshot: Snapshot) -> list[ManifestFile]:
     """Return what any reader finds in the manifest list of a snapshot."""
-    return list(read_manifest_list(IO.new_input(snapshot.manifest_list)))
+    return list(read_list(IO, snapshot.manifest_list))
 
 
 def values(manifests: Sequence[ManifestFile]) -> list[list[object]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyiceberg import types as ice
 from pyiceberg.avro.decoder import new_decoder
-from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -40,9 +40,10 @@ def partition_values(table: Table) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return a record as lists and dictionaries, which compare by what they hold."""
+    """Return a record as lists and dictionaries, which compare by what they hold, without what only version 3 has."""
     if isinstance(value, Record):
-        return [plain(value[position]) for position in range(len(value))]
+        count = len(DATA_FILE_TYPE[2].fields) if isinstance(value, DataFile) else len(value)
+        return [plain(value[position]) for position in range(count)]
     return dict(value) if isinstance(value, Mapping) else value
 
 
