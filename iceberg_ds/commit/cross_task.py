@@ -31,11 +31,10 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.messages import TaskCommit, check_rows
 from iceberg_ds.plan import TaskKeys, WriteIdentity
-from iceberg_ds.snapshots.version_3 import VERSION_3
-from iceberg_ds.table.locations import DELETES_END, VECTORS_END, FilePaths, data_locations
+from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.projection import field_id
-from iceberg_ds.writers.deletion_vectors import write_deletion_vectors
+from iceberg_ds.writers.deletion_vectors import has_vectors, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
 
 # A delete file for one data file only does not conflict with a concurrent compaction of other data files. Beyond this
@@ -113,9 +112,7 @@ class KeyReports:
         return sum(len(rows) for rows in self._settlement.losers.values())
 
     def hide_once(self, table: Table) -> tuple[DataFile, ...]:
-        """Write deletes by position for the rows that lose, unless that was done before, and return them.
-
-        They are deletion vectors in format version 3, and position delete files before.
+        """Write position deletes for the rows that lose, unless that was done before, and return the new files.
 
         If the write has late keys, a data file whose rows all lose gets no deletes: the snapshot leaves it out.
 
@@ -228,27 +225,25 @@ class KeyReports:
 
     def _write_deletes(self, table: Table, hidden: Sequence[HiddenRows]) -> tuple[DataFile, ...]:
         written: list[DataFile] = []
-        specs, has_vectors = table.metadata.specs(), table.metadata.format_version >= VERSION_3
-        paths = self._new_paths(table.metadata, VECTORS_END if has_vectors else DELETES_END)
+        paths, specs = self._new_paths(table.metadata), table.metadata.specs()
+        if hidden and has_vectors(table.metadata):
+            return write_deletion_vectors(table.io, paths.next_of_vectors(), hidden)
         try:
-            for rows in [list(hidden)] if has_vectors and hidden else _by_file_of_deletes(hidden):
+            for rows in _by_file_of_deletes(hidden):
                 first = rows[0].data_file
                 path = paths.next(specs[first.spec_id], first.partition)
-                if has_vectors:
-                    written += write_deletion_vectors(table.io, path, rows)
-                else:
-                    written.append(write_position_deletes(table.io, path, rows, self._write.files))
+                written.append(write_position_deletes(table.io, path, rows, self._write.files))
                 fault_point(FaultPoint.FILE_CLOSED)
         except BaseException:
             delete_files(table.io, [found.file_path for found in written], Proof.NEVER_SENT)
             raise
         return tuple(written)
 
-    def _new_paths(self, table: TableMetadata, name_end: str) -> FilePaths:
+    def _new_paths(self, table: TableMetadata) -> FilePaths:
         # No task has this number, so no task's file has such a name.
         prefix = f"{len(self._commits):05d}-{next(self._tries)}-{self._write.operation_id}"
         places = data_locations(table.location, table.properties, self._write.location_provider)
-        return FilePaths(places, table.schema(), prefix, name_end=name_end)
+        return FilePaths(places, table.schema(), prefix, are_deletes=True)
 
 
 def _by_file_of_deletes(hidden: Sequence[HiddenRows]) -> list[list[HiddenRows]]:

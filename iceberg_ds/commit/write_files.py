@@ -92,9 +92,12 @@ class Added:
 
     @cached_property
     def size_bytes(self) -> int:
-        """Size of the data files and delete files in bytes, without the manifests themselves."""
-        named = sum(data_file.file_size_in_bytes for data_file in self.files)
-        return named + sum(manifest.totals.size_bytes for manifest in self.manifests)
+        """Size of the data files and delete files in bytes, without the manifests themselves.
+
+        Several deletion vectors share a file.
+        """
+        named = {data_file.file_path: data_file.file_size_in_bytes for data_file in self.files}
+        return sum(named.values()) + sum(manifest.totals.size_bytes for manifest in self.manifests)
 
     @cached_property
     def spec_ids(self) -> set[int]:
@@ -127,7 +130,7 @@ class Added:
 
         A manifest that cannot be read stays and is logged, because nothing else tells what it names.
         """
-        paths = [data_file.file_path for data_file in self.files]
+        paths = list(dict.fromkeys(data_file.file_path for data_file in self.files))  # vectors share files
         read = []
         for manifest in self.manifests:
             try:

@@ -10,9 +10,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.tasks import portions
+from iceberg_ds.deletes.tasks import hidden_by_position, portions
 from iceberg_ds.deletes.work import FileWork
-from iceberg_ds.writers.position_deletes import hidden_positions
 
 _NONE = pa.array([], pa.int64())
 
@@ -26,12 +25,15 @@ def hidden_rows(
         io: Opens the table's storage.
         key_types: The types of the columns that equality deletes delete by, by field id.
         work: The data files, with the deletes that apply to each; files of one partition follow each other.
+
+    Raises:
+        DataFileError: A deletion vector is damaged.
     """
     matcher = Matcher(io, key_types)
     for items in portions(work):
         found = matcher.find([item for item in items if item.keys])
         for item in items:
-            by_position = hidden_positions(io, item.positions, item.path)
+            by_position = hidden_by_position(io, item)
             by_key = found[item.path].positions if item.path in found else _NONE
             hidden = pc.unique(pa.concat_arrays([by_position, by_key])).sort()
             yield item, hidden.filter(pc.less(hidden, item.data_file.record_count))

@@ -1,6 +1,7 @@
 """Pure: the delete file index: which deletes apply to which data file, and so which files are searched for which keys.
 
-A position delete applies to data files of its partition, including those of its own commit. An equality delete applies
+A position delete applies to data files of its partition, including those of its own commit, unless they have a deletion
+vector, which has all their positions. An equality delete applies
 to data files of earlier commits in its partition, or in the whole table if its spec has no partitions. Source: Iceberg
 spec, "Scan Planning".
 """
@@ -23,8 +24,10 @@ from pyiceberg.types import IcebergType, PrimitiveType
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.plan import NO_SPEC
+from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 from iceberg_ds.table.names import FILE_PATH
 from iceberg_ds.table.partitioning import identity_values, place_of
+from iceberg_ds.writers.deletion_vectors import DeletionVector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,23 +55,64 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFiles:
-    """All files of a snapshot, by content."""
+    """All files of a snapshot, by content.
+
+    Attributes:
+        data: The data files.
+        positions: The position delete files; deletion vectors are not among them.
+        equalities: The equality delete files.
+        vectors: The deletion vectors, by the path of the data file that each is of.
+    """
 
     data: Sequence[LiveFile] = ()
     positions: Sequence[LiveFile] = ()
     equalities: Sequence[LiveFile] = ()
+    vectors: Mapping[str, DeletionVector] = field(default_factory=dict)
 
     @classmethod
     def of(cls, files: Iterable[LiveFile]) -> LiveFiles:
-        """Return the files, grouped by content."""
+        """Return the files, grouped by content.
+
+        Raises:
+            ValueError: A data file has two deletion vectors, or it is not known which one a vector is of.
+        """
         found: dict[DataFileContent, list[LiveFile]] = defaultdict(list)
+        vectors: dict[str, DeletionVector] = {}
         for live in files:
-            found[live.data_file.content].append(live)
+            vector = vector_of(live.data_file)
+            if vector is None:
+                found[live.data_file.content].append(live)
+                continue
+            path = referenced_data_file(live.data_file)
+            if path is None or path in vectors:
+                told = "does not name its data file" if path is None else f"is the second one of {path}"
+                raise ValueError(f"the deletion vector at {vector.offset} in {vector.path} {told}")
+            vectors[path] = vector
         return cls(
             data=found[DataFileContent.DATA],
             positions=found[DataFileContent.POSITION_DELETES],
             equalities=found[DataFileContent.EQUALITY_DELETES],
+            vectors=vectors,
         )
+
+
+def vector_of(file: DataFile) -> DeletionVector | None:
+    """Return the deletion vector that an entry of a manifest names, None if it is for a whole file.
+
+    Raises:
+        ValueError: It is for a Puffin file, and does not say where in it the vector is.
+    """
+    if file.content != DataFileContent.POSITION_DELETES or file.file_format is not FileFormat.PUFFIN:
+        return None
+    if (place := deletion_vector(file)) is None:
+        raise ValueError(f"the entry of {file.file_path} does not say where its deletion vector is")
+    return DeletionVector(path=file.file_path, offset=place[0], length=place[1], cardinality=file.record_count)
+
+
+def name_of(file: DataFile) -> str:
+    """Return a unique name of what an entry is for: the path of a file, or the name of a deletion vector in one."""
+    vector = vector_of(file)
+    return file.file_path if vector is None else vector.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +212,8 @@ def plan_work(
                 data_file=without_metrics(found.data_file),
                 sequence_number=found.sequence_number,
                 keys=wanted.keys,
-                positions=tuple(_hiding(found, positions)),
+                positions=() if found.path in live.vectors else tuple(_hiding(found, positions)),
+                vector=live.vectors.get(found.path),
                 read_bytes=_read_bytes(found.data_file, wanted.columns),
                 partition_values=identity_values(found.data_file, specs[found.data_file.spec_id]),
             )
@@ -177,9 +222,13 @@ def plan_work(
 
 
 def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return, for each of these data files that is live, the position delete files that may hide rows of it."""
-    positions, wanted = _positions_of(live), set(paths)
-    return {found.path: frozenset(_hiding(found, positions)) for found in live.data if found.path in wanted}
+    """Return, for each of these data files that is live, the names of what may hide rows of it by position."""
+    positions, wanted, vectors = _positions_of(live), set(paths), live.vectors
+    return {
+        found.path: frozenset({vectors[found.path].name} if found.path in vectors else _hiding(found, positions))
+        for found in live.data
+        if found.path in wanted
+    }
 
 
 def only_path(deletes: DataFile) -> str | None:

@@ -42,8 +42,10 @@ from iceberg_ds.deletes.index import (
     all_specs,
     applying_positions,
     key_types,
+    name_of,
     only_path,
     plan_work,
+    vector_of,
     why_not_readable,
 )
 from iceberg_ds.deletes.job import resolve
@@ -53,6 +55,7 @@ from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
+from iceberg_ds.writers.deletion_vectors import has_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,7 +180,9 @@ class SearchAnswers:
         self._written_deletes = [
             deletes for deletes in self._written_deletes if not deletes.paths.isdisjoint(self._answers)
         ]
-        return useless
+        # A file of deletion vectors stays as long as one of them is of use.
+        used = {deletes.file.file_path for deletes in self._written_deletes}
+        return [file for file in useless if file.file_path not in used]
 
     @property
     def rewritten(self) -> dict[str, FileAnswer]:
@@ -188,14 +193,26 @@ class SearchAnswers:
         """Return the paths of the data files whose answers no longer hold.
 
         Rows that were already hidden got no new position delete: if the old one is gone, they must be searched again.
-        An answer that rests on position deletes also fails if others were added, or if the data file is gone.
+        An answer that rests on position deletes also fails if others were added, or if the data file is gone. So does
+        one with a deletion vector: it has the positions of the deletes in whose place it comes, and of no others.
         """
         resting = [path for path, answer in self._answers.items() if answer.rests_on_deletes]
         present = applying_positions(live, resting)
         changed = [path for path in resting if present.get(path) != self._answers[path].positions]
-        data, positions = {found.path for found in live.data}, {found.path for found in live.positions}
+        data = {found.path for found in live.data}
+        positions = {*(found.path for found in live.positions), *(vector.name for vector in live.vectors.values())}
         marked = (answer for path, answer in self._answers.items() if path in data and not answer.rests_on_deletes)
         return changed + [answer.path for answer in marked if not answer.positions <= positions]
+
+    @property
+    def with_vectors(self) -> set[str]:
+        """The paths of the data files for which deletion vectors were written, in the place of their other ones."""
+        return {path for path, answer in self._answers.items() if answer.has_vector}
+
+    def fit(self, metadata: TableMetadata) -> bool:
+        """Return whether the table may get the position deletes that were written: else its format was upgraded."""
+        are_vectors = {vector_of(deletes.file) is not None for deletes in self._written_deletes}
+        return are_vectors <= {has_vectors(metadata)}
 
     @property
     def late_keys(self) -> pa.Table | None:
@@ -286,6 +303,8 @@ class KeySearch:
             UnsupportedTableError: The table has files that cannot be searched.
         """
         live = self.read(table).files
+        if not self.answers.fit(table.metadata):
+            self.discard(table.io)
         self.check_deletes(live, to_delete)
         self.check_listed_once(found.path for found in to_delete.deletes(live))
         delete_files(table.io, [file.file_path for file in self.answers.prune(live)], Proof.REFUSED)
@@ -304,11 +323,11 @@ class KeySearch:
 
         Raises:
             DataFileError: A task failed in every try, or the job failed as a whole.
-            UnsupportedTableError: The table lists a data file to rewrite more than once.
+            UnsupportedTableError: The table lists a data file to rewrite, or to hide rows of, more than once.
         """
         if not work:
             return
-        if plan.encoding == "copy-on-write":
+        if plan.encoding == "copy-on-write" or plan.with_vectors:
             self.check_listed_once(item.path for item in work)
         answers = resolve(self._spark, plan, work)
         self.answers.take(answers)
@@ -318,7 +337,7 @@ class KeySearch:
 
     def discard(self, io: FileIO) -> None:
         """Delete the files that tasks wrote; no commit has landed, and none can land any more."""
-        delete_files(io, [file.file_path for file in self.answers.added.files], Proof.REFUSED)
+        delete_files(io, dict.fromkeys(file.file_path for file in self.answers.added.files), Proof.REFUSED)
         self.answers = SearchAnswers()
 
     def check_deletes(self, live: LiveFiles, to_delete: KeysToDelete) -> None:
@@ -403,6 +422,8 @@ class RewriteByKeys:
                 a file that was rewritten by a column that is not in it any more.
         """
         read = self._search.read(table)
+        if not self._search.answers.fit(table.metadata):
+            raise StaleWorkError("the table's format was upgraded meanwhile")
         if not self._to_delete.is_whole(read.files):
             raise StaleWorkError("another writer has taken out deletes by keys")
         sources = self._to_delete.sources(read.files)
@@ -415,12 +436,14 @@ class RewriteByKeys:
                 "rows of the same keys"
             )
         rewritten = self._search.answers.rewritten.keys()
-        at_stake = {answer.path for answer in self._search.answers.hit if self.keeps_rows} | rewritten
+        vectors = self._search.answers.with_vectors
+        at_stake = {answer.path for answer in self._search.answers.hit if self.keeps_rows} | rewritten | vectors
         self._search.check_listed_once(found.path for found in read.files.data if found.path in at_stake)
         staying = [found for found in read.files.equalities if found.path not in self._to_delete.paths]
         check_columns(table.metadata, replace(read.files, equalities=staying), rewritten)
         gone = {found.path for found in self._to_delete.deletes(read.files)} | rewritten
-        found = without_files(read, gone | left_alone(read.files, rewritten))
+        replaced = left_alone(read.files, rewritten | vectors)
+        found = without_files(read, gone | replaced)
         self.dropped = found.removed
         self.leaves_deletes = any(delete.path not in self._to_delete.paths for delete in read.files.equalities)
         return found
@@ -454,18 +477,29 @@ def check_columns(metadata: TableMetadata, live: LiveFiles, rewritten: Collectio
         )
 
 
-def left_alone(files: LiveFiles, rewritten: Iterable[str]) -> set[str]:
-    """Return the paths of the position delete files that only hide rows of rewritten files."""
-    paths = set(rewritten)
-    return {found.path for found in files.positions if only_path(found.data_file) in paths}
+def left_alone(files: LiveFiles, data_files: Iterable[str]) -> set[str]:
+    """Return the names of the position deletes that only hide rows of these data files: of files, and of vectors.
+
+    Args:
+        files: The files of a snapshot.
+        data_files: Paths of data files that go, or get new deletion vectors.
+    """
+    paths = set(data_files)
+    vectors = {vector.name for path, vector in files.vectors.items() if path in paths}
+    return vectors | {found.path for found in files.positions if only_path(found.data_file) in paths}
 
 
 def without_files(read: ReadSnapshot, gone: Collection[str]) -> FilteredManifests:
-    """Return the manifests without these files; manifests that must be rewritten anyway are merged."""
+    """Return the manifests without some files; manifests that must be rewritten anyway are merged.
+
+    Args:
+        read: The manifests.
+        gone: The names of the files, and of the deletion vectors, as `name_of` gives them.
+    """
     untouched: list[ManifestFile] = []
     alike: dict[tuple[ManifestContent, int], list[_Touched]] = defaultdict(list)
     for manifest, entries in read.manifests.items():
-        if all(entry.data_file.file_path not in gone for entry in entries):
+        if all(name_of(entry.data_file) not in gone for entry in entries):
             untouched.append(manifest)
             continue
         parts = alike[ManifestContent(manifest.content), manifest.partition_spec_id]
@@ -493,7 +527,7 @@ class _Touched:
         listed = live_rows(manifest)
         self.listed_rows = None if self.listed_rows is None or listed is None else self.listed_rows + listed
         for entry in entries:
-            (self.dropped if entry.data_file.file_path in gone else self.kept).append(entry)
+            (self.dropped if name_of(entry.data_file) in gone else self.kept).append(entry)
 
     def replaced(self) -> FilteredManifest:
         return FilteredManifest(

@@ -27,7 +27,8 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.table.bin_packing import packed
-from iceberg_ds.table.locations import DELETES_END, FilePaths, data_locations
+from iceberg_ds.table.locations import FilePaths, data_locations
+from iceberg_ds.writers.deletion_vectors import vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
 from iceberg_ds.writers.rewriting import FileRewriter
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
@@ -73,10 +74,15 @@ class _Found:
     late_keys: pa.Table | None = None
 
     @property
+    def all_hidden(self) -> pa.Array:
+        """Positions of all its rows that do not stay, ascending, each once."""
+        gone = pc.unique(pa.concat_arrays([self.positions, self.hidden])).sort()
+        return gone.filter(pc.less(gone, self.work.data_file.record_count))
+
+    @property
     def is_whole(self) -> bool:
         """Whether no row of the data file stays."""
-        gone = pc.unique(pa.concat_arrays([self.positions, self.hidden]))
-        return bool(pc.less(gone, self.work.data_file.record_count).true_count == self.work.data_file.record_count)
+        return len(self.all_hidden) == self.work.data_file.record_count
 
 
 class _Task:
@@ -89,7 +95,7 @@ class _Task:
         self._rewriter = FileRewriter(self._io, plan.writing, attempt)
         prefix, writing = name_prefix(plan.writing, attempt), plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
-        self._paths = FilePaths(places, writing.schema, prefix, name_end=DELETES_END)
+        self._paths = FilePaths(places, writing.schema, prefix, are_deletes=True)
         self._written_deletes: list[WrittenDeletes] = []
         self._rewritten: list[DataFile] = []
         self._waiting: list[HiddenRows] = []
@@ -106,11 +112,14 @@ class _Task:
                         sequence_number=found.work.sequence_number,
                         rows=len(found.positions),
                         rewritten=rewritten,
-                        positions=frozenset(found.work.positions),
+                        positions=found.work.hidden_by,
+                        has_vector=self._plan.with_vectors and len(found.positions) > 0 and rewritten is None,
                         late_keys=found.late_keys,
                     )
                 )
-            self._write_deletes()
+            if not self._plan.with_vectors:
+                self._write_deletes()
+        self._write_deletes()
         fault_point(FaultPoint.TASK_WRITTEN)
         read_bytes = self._finder.read_bytes + self._rewriter.read_bytes
         return GroupAnswer(files=tuple(answers), written_deletes=tuple(self._written_deletes), read_bytes=read_bytes)
@@ -118,7 +127,7 @@ class _Task:
     def discard(self) -> None:
         """Delete every file of this attempt."""
         written = [*(deletes.file for deletes in self._written_deletes), *self._rewritten]
-        delete_files(self._io, [file.file_path for file in written], Proof.TASK_FAILED)
+        delete_files(self._io, dict.fromkeys(file.file_path for file in written), Proof.TASK_FAILED)
 
     def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
         found = self._finder.find(work)
@@ -128,7 +137,7 @@ class _Task:
                 nothing = pa.array([], pa.int64())
                 yield _Found(work=item, positions=nothing, hidden=nothing)
                 continue
-            hidden = hidden_positions(self._io, item.positions, item.path)
+            hidden = hidden_by_position(self._io, item)
             newer = None if matches.newer is None else matches.newer.but(hidden)
             yield _Found(
                 work=item,
@@ -141,8 +150,9 @@ class _Task:
         if not self._plan.key_types and found.is_whole:
             return ()
         if self._plan.encoding == "position":
-            self._waiting.append(HiddenRows(data_file=found.work.data_file, positions=found.positions))
-            self._waiting_count += len(found.positions)
+            positions = found.all_hidden if self._plan.with_vectors else found.positions
+            self._waiting.append(HiddenRows(data_file=found.work.data_file, positions=positions))
+            self._waiting_count += len(positions)
             if self._waiting_count > MOST_POSITIONS or self._plan.is_by_file:
                 self._write_deletes()
             return None
@@ -156,14 +166,32 @@ class _Task:
     def _write_deletes(self) -> None:
         if not self._waiting:
             return
-        first = self._waiting[0].data_file
-        path = self._paths.next(self._plan.specs[first.spec_id], first.partition)
-        file = write_position_deletes(self._io, path, self._waiting, self._plan.writing.write.files)
-        self._written_deletes.append(
-            WrittenDeletes(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting))
-        )
+        if self._plan.with_vectors:
+            vectors = write_deletion_vectors(self._io, self._paths.next_of_vectors(), self._waiting)
+            self._written_deletes += [
+                WrittenDeletes(file=file, paths=frozenset({rows.data_file.file_path}))
+                for file, rows in zip(vectors, self._waiting, strict=True)
+            ]
+        else:
+            first = self._waiting[0].data_file
+            path = self._paths.next(self._plan.specs[first.spec_id], first.partition)
+            file = write_position_deletes(self._io, path, self._waiting, self._plan.writing.write.files)
+            self._written_deletes.append(
+                WrittenDeletes(file=file, paths=frozenset(rows.data_file.file_path for rows in self._waiting))
+            )
         self._waiting, self._waiting_count = [], 0
         fault_point(FaultPoint.FILE_CLOSED)
+
+
+def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
+    """Return the positions, in any order, of the rows of a data file that are hidden by position already.
+
+    Raises:
+        DataFileError: Its deletion vector is damaged.
+    """
+    if work.vector is not None:
+        return vector_positions(io, work.vector)
+    return hidden_positions(io, work.positions, work.path)
 
 
 def portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:

@@ -18,6 +18,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.partitioning import place_of
+from iceberg_ds.writers.deletion_vectors import DeletionVector, has_vectors
 
 _GRANULARITY = "write.delete.granularity"
 # Above all sequence numbers.
@@ -54,8 +55,9 @@ class FileWork:
         data_file: Its manifest entry, without metrics.
         sequence_number: Its data sequence number.
         keys: The files of keys that may have keys of its rows.
-        chosen: Paths of files of positions, in no table, that may name rows of it to remove.
         positions: Paths of the position delete files that may already hide rows of it.
+        vector: Its deletion vector, in the place of position delete files; None if it has none.
+        chosen: Paths of files of positions, in no table, that may name rows of it to remove.
         read_bytes: About how many bytes are read of it.
         partition_values: The values of its identity partition fields, by source column id.
     """
@@ -64,6 +66,7 @@ class FileWork:
     sequence_number: int
     keys: tuple[KeyFile, ...]
     positions: tuple[str, ...] = ()
+    vector: DeletionVector | None = None
     chosen: tuple[str, ...] = ()
     read_bytes: int = 0
     partition_values: Mapping[int, object] = field(default_factory=dict)
@@ -77,6 +80,11 @@ class FileWork:
     def size_bytes(self) -> int:
         """Size of the data file."""
         return self.data_file.file_size_in_bytes
+
+    @property
+    def hidden_by(self) -> frozenset[str]:
+        """Names of what may already hide rows of it by position: paths, or the name of its deletion vector."""
+        return frozenset(self.positions) if self.vector is None else frozenset({self.vector.name})
 
     @property
     def place(self) -> tuple[int, str]:
@@ -94,6 +102,7 @@ class SearchPlan:
         sort_orders: The table's sort orders, by order id.
         key_types: The current types of the key columns, by field id; empty if rows are chosen by position.
         encoding: How the rows that are found are removed: by position deletes, or by rewriting their data files.
+        with_vectors: Whether position deletes are deletion vectors, each with all positions of its data file.
     """
 
     writing: WritePlan
@@ -101,6 +110,7 @@ class SearchPlan:
     key_types: Mapping[int, IcebergType]
     sort_orders: Mapping[int, SortOrder] = field(default_factory=dict)
     encoding: RowEncoding = "position"
+    with_vectors: bool = False
 
     @classmethod
     def of(
@@ -116,12 +126,13 @@ class SearchPlan:
             sort_orders={order.order_id: order for order in metadata.sort_orders},
             key_types=key_types,
             encoding=encoding,
+            with_vectors=has_vectors(metadata),
         )
 
     @property
     def is_by_file(self) -> bool:
-        """Whether each position delete file is for one data file only."""
-        return self.writing.properties.get(_GRANULARITY, "").lower() == "file"
+        """Whether each position delete file is for one data file only; files of deletion vectors are for many."""
+        return not self.with_vectors and self.writing.properties.get(_GRANULARITY, "").lower() == "file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +144,8 @@ class FileAnswer:
         sequence_number: Its data sequence number.
         rows: Number of its rows that have one of the keys, were not hidden before and are to be replaced.
         rewritten: The files that hold its other rows, empty if no other row is left; None if it was not rewritten.
-        positions: Paths of the position delete files that were taken into account.
+        positions: Names of the position delete files, or of the deletion vector, that were taken into account.
+        has_vector: Whether a deletion vector was written for it, in the place of these.
         late_keys: Keys, with digests, for which the data file has a visible row that wins over the incoming row; None
             for no such key.
     """
@@ -143,20 +155,21 @@ class FileAnswer:
     rows: int
     rewritten: tuple[DataFile, ...] | None = None
     positions: frozenset[str] = frozenset()
+    has_vector: bool = False
     late_keys: pa.Table | None = None
 
     @property
     def rests_on_deletes(self) -> bool:
         """Whether the answer would differ with other position deletes."""
-        return self.rewritten is not None or self.late_keys is not None
+        return self.rewritten is not None or self.late_keys is not None or self.has_vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenDeletes:
-    """A position delete file that a task wrote.
+    """A position delete file, or a deletion vector, that a task wrote.
 
     Attributes:
-        file: The position delete file.
+        file: The entry of the position delete file, or of the vector.
         paths: Paths of the data files whose rows it hides.
     """
 
@@ -170,7 +183,7 @@ class GroupAnswer:
 
     Attributes:
         files: One answer for each data file; empty if the task failed.
-        written_deletes: Position delete files that the task wrote.
+        written_deletes: Position delete files, or deletion vectors, that the task wrote.
         read_bytes: Compressed bytes of the columns that the task read.
         problem: Why the task failed, or None if it did not fail; a failed task has deleted its files.
     """

@@ -25,16 +25,15 @@ from pyiceberg.types import BinaryType, BooleanType, DecimalType, IcebergType, L
 from iceberg_ds.cdc.keys import same_rows
 from iceberg_ds.cdc.reader import key_texts
 from iceberg_ds.commit.cross_task import read_keys
-from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, applying_positions, key_types, plan_work
+from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work
 from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.search import SnapshotReader
-from iceberg_ds.deletes.tasks import portions
+from iceberg_ds.deletes.tasks import hidden_by_position, portions
 from iceberg_ds.inspect.checklist import CheckFailedError, Checklist, NotTriedError
 from iceberg_ds.inspect.contents import counted
 from iceberg_ds.table.partitioning import identity_values
 from iceberg_ds.table.sort_order import RowOrder
-from iceberg_ds.writers.position_deletes import hidden_positions
 from iceberg_ds.writers.spill import ExternalSort
 
 UNIQUE = "unique keys"
@@ -113,7 +112,8 @@ class _Keys:
         self._live = live
         self._key_ids = key_ids
         self._types = {number: table.metadata.schema().find_type(number) for number in key_ids}
-        self._positions = applying_positions(live, [found.path for found in live.data])
+        marked = plan_work(live, (), all_specs(self._metadata), {}, with_all=True)
+        self._marked = {item.path: item for item in marked}
 
     def repeated(self) -> _Repeated:
         """Return which keys have several visible rows."""
@@ -171,7 +171,7 @@ class _Keys:
             yield from self._rows(number, found, [])
 
     def _rows(self, number: int, found: LiveFile, hidden_by_key: Sequence[pa.Array]) -> Iterator[pa.RecordBatch]:
-        by_position = hidden_positions(self._io, sorted(self._positions[found.path]), found.path)
+        by_position = hidden_by_position(self._io, self._marked[found.path])
         hidden = pa.concat_arrays([by_position, *hidden_by_key])
         values = identity_values(found.data_file, self._metadata.specs()[found.data_file.spec_id])
         for rows in KeyedRowReader(self._io, self._types).read(found.path, values):

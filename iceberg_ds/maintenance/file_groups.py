@@ -34,10 +34,10 @@ _ROOM = 1.05
 
 
 def deleted_rows(live: LiveFiles) -> Counter[str]:
-    """Return how many rows of data files are deleted by delete files that are for one data file alone, by its path."""
-    found: Counter[str] = Counter()
+    """Return how many rows of data files are deleted by deletes that are for one data file alone, by its path."""
+    found = Counter({path: vector.cardinality for path, vector in live.vectors.items()})
     for deletes in live.positions:
-        if (path := only_path(deletes.data_file)) is not None:
+        if (path := only_path(deletes.data_file)) is not None and path not in live.vectors:
             found[path] += deletes.data_file.record_count
     return found
 
@@ -86,7 +86,7 @@ class _Rules:
     def has_to_go(self, item: FileWork) -> bool:
         """Return whether a file is worth rewriting alone."""
         threshold, data_file = self.options.delete_file_threshold, item.data_file
-        if threshold is not None and len(item.positions) + len(item.keys) >= threshold:
+        if threshold is not None and len(item.hidden_by) + len(item.keys) >= threshold:
             return True
         if data_file.spec_id != self.spec_id:
             return True

@@ -30,7 +30,7 @@ from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.table.bin_packing import packed
-from iceberg_ds.table.locations import DELETES_END, FilePaths, data_locations
+from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
@@ -163,7 +163,7 @@ class _Task:
         self._io: FileIO = file_io(plan.writing.io_properties, plan.writing.location)
         writing = plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
-        self._paths = FilePaths(places, writing.schema, name_prefix(writing, attempt), name_end=DELETES_END)
+        self._paths = FilePaths(places, writing.schema, name_prefix(writing, attempt), are_deletes=True)
         self._written: list[DataFile] = []
         self._begun: list[str] = []
 

@@ -53,7 +53,7 @@ class RewrittenGroup:
     Attributes:
         group: The group.
         rewritten: What became of it.
-        positions: By path of each of its files, the position delete files that were applied, or moved.
+        positions: By path of each of its files, the names of the position deletes that were applied, or moved.
         moved: The position delete file for its new files; None without one.
     """
 
@@ -65,14 +65,14 @@ class RewrittenGroup:
     @classmethod
     def of(cls, group: FileGroup, rewritten: GroupRewritten) -> RewrittenGroup:
         """Return a group as it was rewritten, with the deletes that it was planned with."""
-        positions = {item.path: frozenset(item.positions) for item in group.files}
+        positions = {item.path: item.hidden_by for item in group.files}
         return cls(group=group, rewritten=rewritten, positions=positions)
 
     def take(self, moved: DataFile | None, work: DeletesToMove) -> DataFile | None:
         """Take the deletes that were moved to the new files, and return the file that they replace, if any."""
         before, self.moved = self.moved, moved
         now = {path: frozenset(positions) for path, positions in work.now.items()}
-        self.positions = {item.path: now.get(item.path, frozenset(item.positions)) for item in self.group.files}
+        self.positions = {item.path: now.get(item.path, item.hidden_by) for item in self.group.files}
         return before
 
     @property
@@ -218,7 +218,10 @@ class Rebase:
             late = [key for key in there[0].keys if key.path not in applied]
             if late and (self._plan.number_of(found.group) is None or not self._has_columns_of(late)):
                 return Standing.STALE
-            is_behind = is_behind or frozenset(there[0].positions) != found.positions[item.path]
+            is_new = there[0].hidden_by != found.positions[item.path]
+            if is_new and there[0].vector is not None:
+                return Standing.STALE  # vectors are not moved: the group is rewritten anew
+            is_behind = is_behind or is_new
         if not is_behind:
             return Standing.HOLDS
         return Standing.BEHIND if self._plan.keeps_order(found.group) else Standing.STALE

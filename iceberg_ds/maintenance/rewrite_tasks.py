@@ -30,7 +30,7 @@ from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.table.arrow_schema import file_shape
-from iceberg_ds.table.locations import DELETES_END, FilePaths, data_locations
+from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.partitioning import PartitionKey
 from iceberg_ds.table.zorder import ZRowOrder
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
@@ -163,7 +163,7 @@ class _Task:
         ]
         writing = self._plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
-        paths = FilePaths(places, writing.schema, name_prefix(writing, self._attempt), name_end=DELETES_END)
+        paths = FilePaths(places, writing.schema, name_prefix(writing, self._attempt), are_deletes=True)
         path = paths.next(writing.spec, hidden[0].data_file.partition)
         file = write_position_deletes(self._io, path, hidden, writing.write.files)
         self._written.append(file)

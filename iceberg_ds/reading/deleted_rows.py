@@ -32,7 +32,7 @@ def position_count(tasks: Iterable[ScanTask], deletes: Mapping[str, DataFile]) -
         deletes: The position delete files that apply to them, by path.
     """
     found = list(tasks)
-    vectors = sum(task.vector.cardinality for task in found if task.vector is not None)
+    vectors = sum(task.work.vector.cardinality for task in found if task.work.vector is not None)
     return vectors + sum(
         deletes[path].record_count for path in {path for task in found for path in task.work.positions}
     )
@@ -46,7 +46,7 @@ def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequen
     Raises:
         DataFileError: A deletion vector is damaged.
     """
-    vectors = {task.work.path: task.vector for task in tasks if task.vector is not None}
+    vectors = {task.work.path: task.work.vector for task in tasks if task.work.vector is not None}
     wanted: dict[str, list[str]] = defaultdict(list)
     for task in tasks:
         for path in task.work.positions:

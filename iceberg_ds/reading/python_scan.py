@@ -32,7 +32,6 @@ from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.projection import project
-from iceberg_ds.writers.deletion_vectors import vector_positions
 from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
 
 if TYPE_CHECKING:
@@ -144,11 +143,8 @@ class PythonScan:
 
     def _hidden(self, io: FileIO, tasks: Sequence[ScanTask]) -> Iterator[pa.Array]:
         """Yield the positions of the deleted rows of each data file."""
-        for task, (_, hidden) in zip(
-            tasks, hidden_rows(io, self.key_types, [task.work for task in tasks]), strict=True
-        ):
-            by_vector = [] if task.vector is None else [vector_positions(io, task.vector)]
-            yield pa.concat_arrays([hidden, *by_vector])
+        for _, hidden in hidden_rows(io, self.key_types, [task.work for task in tasks]):
+            yield hidden
 
     def _rows_of(
         self, io: FileIO, task: ScanTask, hidden: pa.Array, meant: pa.Array | None

@@ -39,8 +39,6 @@ from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
-from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
-from iceberg_ds.writers.deletion_vectors import DeletionVector
 
 logger = logging.getLogger(__name__)
 
@@ -239,7 +237,7 @@ def plan_files(
         UnsupportedTableError: A file or a column cannot be read, or a file is listed twice.
     """
     refuse_defaults(name, schema)
-    live, vectors = _by_content(name, files)
+    live = _by_content(name, files)
     schemas = [*sorted(metadata.schemas, key=lambda one: one.schema_id), schema]
     try:
         types = key_types(schemas, map(KeySource.of, live.equalities))
@@ -248,7 +246,7 @@ def plan_files(
     specs = all_specs(metadata)
     work = plan_work(live, [*map(KeySource.of, live.equalities)], specs, types, with_all=True)
     entry_of = {found.path: found.data_file for found in live.data}
-    tasks = [_task(item, entry_of[item.path], vectors.get(item.path)) for item in work]
+    tasks = [_task(item, entry_of[item.path]) for item in work]
     applied = {path for task in tasks for path in task.work.positions}
     keys = {key.path for task in tasks for key in task.work.keys}
     return ScanPlan(
@@ -350,7 +348,7 @@ def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapsh
         ]
     _check(name, added)
     work = plan_work(LiveFiles(data=added), (), all_specs(metadata), {}, with_all=True)
-    return [_task(item, found.data_file, None) for item, found in zip(work, added, strict=True)]
+    return [_task(item, found.data_file) for item, found in zip(work, added, strict=True)]
 
 
 def _coverage(live: LiveFile, meant: FilterRange | None) -> Coverage:
@@ -360,28 +358,18 @@ def _coverage(live: LiveFile, meant: FilterRange | None) -> Coverage:
     return meant.coverage(live.data_file)
 
 
-def _by_content(name: str, files: Sequence[LiveFile]) -> tuple[LiveFiles, dict[str, DeletionVector]]:
-    """Return the files by content, and the deletion vectors by the data file that each is of.
+def _by_content(name: str, files: Sequence[LiveFile]) -> LiveFiles:
+    """Return the files by content.
 
     Raises:
         UnsupportedTableError: A file cannot be read, or is listed twice.
     """
-    vectors: dict[str, DeletionVector] = {}
-    others: list[LiveFile] = []
-    for live in files:
-        place = deletion_vector(live.data_file)
-        if live.data_file.content == DataFileContent.DATA or place is None:
-            others.append(live)
-            continue
-        path = referenced_data_file(live.data_file)
-        if path is None or path in vectors:
-            told = "does not name its data file" if path is None else f"is the second one of {path}"
-            raise UnsupportedTableError(f"Cannot read {name}: the deletion vector at {place[0]} in {live.path} {told}.")
-        vectors[path] = DeletionVector(
-            path=live.path, offset=place[0], length=place[1], cardinality=live.data_file.record_count
-        )
-    _check(name, others)
-    return LiveFiles.of(others), vectors
+    try:
+        live = LiveFiles.of(files)
+    except ValueError as problem:
+        raise UnsupportedTableError(f"Cannot read {name}: {problem}.") from problem
+    _check(name, [*live.data, *live.positions, *live.equalities])
+    return live
 
 
 def _check(name: str, files: Sequence[LiveFile]) -> None:
@@ -397,12 +385,8 @@ def _check(name: str, files: Sequence[LiveFile]) -> None:
         )
 
 
-def _task(work: FileWork, entry: DataFile, vector: DeletionVector | None) -> ScanTask:
-    # A file with a deletion vector has no other position deletes (spec, "Deletion Vectors").
-    kept = work if vector is None else replace(work, positions=())
-    return ScanTask(
-        work=kept, vector=vector, absent={n: v for n, v in work.partition_values.items() if not _holds(entry, n)}
-    )
+def _task(work: FileWork, entry: DataFile) -> ScanTask:
+    return ScanTask(work=work, absent={n: v for n, v in work.partition_values.items() if not _holds(entry, n)})
 
 
 def _early_times(schema: Schema, files: Sequence[DataFile]) -> frozenset[int]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.deletes.work import FileWork
-from iceberg_ds.writers.deletion_vectors import DeletionVector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +16,12 @@ class ScanTask:
     """A data file to read.
 
     Attributes:
-        work: The file, with the equality deletes and the position delete files that apply to it.
-        vector: Its deletion vector, in the place of position delete files; None if it has none.
+        work: The file, with the deletes that apply to it.
         absent: Values of identity partition fields whose columns the file may lack, by column id: physical values.
         change: What a snapshot did to its rows; None for a read of a snapshot.
     """
 
     work: FileWork
-    vector: DeletionVector | None
     absent: Mapping[int, object]
     change: Change | None = None
 
@@ -36,7 +33,7 @@ class ScanTask:
     @property
     def has_deletes(self) -> bool:
         """Whether rows of the file may be deleted."""
-        return bool(self.work.keys or self.work.positions or self.vector)
+        return bool(self.work.keys or self.work.positions or self.work.vector)
 
     @property
     def hidden_by(self) -> ScanTask | None:
@@ -58,8 +55,9 @@ class ScanTask:
             self.work,
             keys=tuple(key for key in self.work.keys if key not in known),
             positions=tuple(path for path in self.work.positions if path not in known),
+            vector=None if self.work.vector == other.work.vector else self.work.vector,
         )
-        return replace(self, work=work, vector=None if self.vector == other.vector else self.vector)
+        return replace(self, work=work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import NO_SPEC, WritePlan
-from iceberg_ds.table.locations import DELETES_END, FilePaths, data_locations
+from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.writers.position_deletes import HiddenRows, write_position_deletes
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt, discarding, name_prefix
@@ -94,7 +94,7 @@ class _Split:
         self._plan = plan
         self._io = file_io(plan.io_properties, plan.location)
         places = data_locations(plan.location, plan.properties, plan.write.location_provider)
-        self._paths = FilePaths(places, plan.schema, name_prefix(plan, attempt), name_end=DELETES_END)
+        self._paths = FilePaths(places, plan.schema, name_prefix(plan, attempt), are_deletes=True)
         self._numbers: dict[str, int] = {}  # of the data files, by path
         self._waiting: list[pa.RecordBatch] = []
 

@@ -278,7 +278,7 @@ class RowLevelRun:
             search = SearchPlan.of(plan.write, metadata, {}, encoding)
             self._take_out(search, plan.read.plan, changed, answers, whole)
         except BaseException:
-            delete_files(io, [file.file_path for file in answers.added.files], Proof.NEVER_SENT)
+            delete_files(io, dict.fromkeys(file.file_path for file in answers.added.files), Proof.NEVER_SENT)
             give_up_write(self._catalog, self._name, commits)
             raise
         finally:

@@ -103,6 +103,8 @@ class ReplacedRows:
         if since is None:
             raise StaleWorkError("the snapshot that was read does not lie behind the branch any more")
         rewritten = self._answers.rewritten.keys()
+        if not self._answers.fit(metadata):
+            raise StaleWorkError("the table's format was upgraded meanwhile")
         touched = {answer.path for answer in self._answers.hit} | self._whole
         self._check_live(read.files, touched)
         if self._rows.is_serializable:
@@ -111,7 +113,7 @@ class ReplacedRows:
             self._check_new_deletes(metadata, read, {one.snapshot_id for one in since})
         check_columns(metadata, read.files, rewritten)
         gone = rewritten | self._whole
-        return without_files(read, gone | left_alone(read.files, gone))
+        return without_files(read, gone | left_alone(read.files, gone | self._answers.with_vectors))
 
     def _check_live(self, live: LiveFiles, touched: Collection[str]) -> None:
         """Refuse data files that are gone, or listed twice, and answers that no longer hold."""

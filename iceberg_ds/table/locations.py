@@ -69,10 +69,6 @@ def why_not_trusted(properties: Mapping[str, str], asked: Mapping[str, str]) -> 
     )
 
 
-# How names of data files, delete files and files of deletion vectors end.
-ROWS_END, DELETES_END, VECTORS_END = ".parquet", "-deletes.parquet", "-deletes.puffin"
-
-
 class FilePaths:
     """The paths of one attempt's files, one after the other.
 
@@ -80,14 +76,14 @@ class FilePaths:
         places: The location provider, as `locations.data_locations` returns it.
         schema: The schema with the source columns of partition specs.
         name_prefix: Begins the name of every file, so that no two attempts share a path.
-        name_end: Ends the name of every file.
+        are_deletes: Whether the files are delete files.
     """
 
-    def __init__(self, places: LocationProvider, schema: Schema, name_prefix: str, *, name_end: str) -> None:
+    def __init__(self, places: LocationProvider, schema: Schema, name_prefix: str, *, are_deletes: bool) -> None:
         self._places = places
         self._schema = schema
         self._name_prefix = name_prefix
-        self._name_end = name_end
+        self._name_end = "-deletes.parquet" if are_deletes else ".parquet"
         self._numbers = itertools.count()
 
     def next(self, spec: PartitionSpec, partition: Record) -> str:
@@ -99,3 +95,7 @@ class FilePaths:
         folder = PartitionPath(partition, spec, self._schema)
         # Location providers only ever ask a partition key for its path.
         return self._places.new_data_location(name, folder)  # type: ignore[arg-type]
+
+    def next_of_vectors(self) -> str:
+        """Return the full location of the next file of deletion vectors, which are of data files of any partition."""
+        return self._places.new_data_location(f"{self._name_prefix}-{next(self._numbers):05d}-deletes.puffin")

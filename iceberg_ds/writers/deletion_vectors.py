@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import TableVersion
 from pyroaring import BitMap64
 
@@ -56,6 +57,11 @@ class DeletionVector:
     length: int
     cardinality: int
 
+    @property
+    def name(self) -> str:
+        """A unique name: the path with the offset, because several vectors may share a file."""
+        return f"{self.path}#{self.offset}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Blob:
@@ -72,6 +78,11 @@ class _Blob:
     content: bytes
     offset: int
     cardinality: int
+
+
+def has_vectors(metadata: TableMetadata) -> bool:
+    """Return whether position deletes that a table gets from now on are deletion vectors, and nothing else."""
+    return metadata.format_version >= _VERSION
 
 
 def vector_positions(io: FileIO, vector: DeletionVector) -> pa.Array:

@@ -18,7 +18,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.plan import FileSettings, WritePlan
-from iceberg_ds.table.locations import DELETES_END, ROWS_END, FilePaths, data_locations
+from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.table.partitioning import PartitionKey
 from iceberg_ds.writers.encodings import ChosenEncodings
@@ -288,9 +288,7 @@ class TaskFiles:
         self._equality_ids = equality_ids
         self._io = file_io(plan.io_properties, plan.location)
         places = data_locations(plan.location, plan.properties, plan.write.location_provider)
-        self._paths = FilePaths(
-            places, plan.schema, name_prefix, name_end=ROWS_END if equality_ids is None else DELETES_END
-        )
+        self._paths = FilePaths(places, plan.schema, name_prefix, are_deletes=equality_ids is not None)
         self._leaves = leaf_columns(plan.schema, plan.write.files.metrics_properties, plan.sort_order)
         self._encodings = ChosenEncodings(self._leaves, plan.write.files, layout_options(plan.write.files))
         # In the order of use: the first is the least recently used.

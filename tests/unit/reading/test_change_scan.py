@@ -161,9 +161,9 @@ def task(path: str, positions: tuple[str, ...] = (), keys: tuple[str, ...] = (),
     """Return a file with its deletes."""
     file = DataFile.from_args(file_path=path, record_count=9, file_size_in_bytes=1, partition=Record())
     listed = tuple(KeyFile(path=key, field_ids=(1,), sequence_number=5) for key in keys)
-    work = FileWork(data_file=file, sequence_number=1, keys=listed, positions=positions)
     place = DeletionVector(path="v", offset=vector, length=4, cardinality=1) if vector else None
-    return ScanTask(work=work, vector=place, absent={})
+    work = FileWork(data_file=file, sequence_number=1, keys=listed, positions=positions, vector=place)
+    return ScanTask(work=work, absent={})
 
 
 def compared(before: list[ScanTask], after: list[ScanTask]) -> list[tuple[str, str, Any]]:
@@ -172,7 +172,7 @@ def compared(before: list[ScanTask], after: list[ScanTask]) -> list[tuple[str, s
     for one in changed_tasks(before, after, STEP):
         assert one.change is not None
         by = one.hidden_by
-        told = None if by is None else (by.work.positions, [key.path for key in by.work.keys], by.vector is not None)
+        told = None if by is None else (by.work.positions, [key.path for key in by.work.keys], by.work.vector is not None)
         found.append((one.change.kind, one.work.path, told))
     return found
 

@@ -17,7 +17,7 @@ def task(number: int, rows: int) -> ScanTask:
     file = DataFile.from_args(
         file_path=f"/{number}.parquet", record_count=rows, file_size_in_bytes=1, partition=Record()
     )
-    return ScanTask(work=FileWork(data_file=file, sequence_number=1, keys=()), vector=None, absent={})
+    return ScanTask(work=FileWork(data_file=file, sequence_number=1, keys=()), absent={})
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.sets(st.integers(0, 400))), min_size=1, max_size=5))

@@ -9,7 +9,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
-from iceberg_ds.table.locations import DELETES_END, ROWS_END, VECTORS_END, FilePaths, data_locations
+from iceberg_ds.table.locations import FilePaths, data_locations
 
 ID = NestedField(1, "id", LongType(), required=False)
 REGION = NestedField(2, "region", StringType(), required=False)
@@ -17,16 +17,16 @@ BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")
 PLAIN = {"write.object-storage.enabled": "false"}
 
 
-def paths(*columns: NestedField, name_end: str = ROWS_END) -> FilePaths:
+def paths(*columns: NestedField, are_deletes: bool = False) -> FilePaths:
     """Return the paths of an attempt's files in a table with these columns."""
     places = data_locations("s3://lake/t", PLAIN, provider=None)
-    return FilePaths(places, Schema(*columns), "00003-7-write", name_end=name_end)
+    return FilePaths(places, Schema(*columns), "00003-7-write", are_deletes=are_deletes)
 
 
-@pytest.mark.parametrize("end", [ROWS_END, DELETES_END, VECTORS_END])
-def test_files_are_numbered_over_all_partitions(end: str) -> None:
+@pytest.mark.parametrize(("are_deletes", "end"), [(False, ".parquet"), (True, "-deletes.parquet")])
+def test_files_are_numbered_over_all_partitions(are_deletes: bool, end: str) -> None:  # noqa: FBT001  # a case
     """A file would take the place of another one, or a search by its name would miss it."""
-    found = paths(ID, REGION, name_end=end)
+    found = paths(ID, REGION, are_deletes=are_deletes)
 
     assert found.next(BY_REGION, Record("EU")) == f"s3://lake/t/data/region=EU/00003-7-write-00000{end}"
     assert found.next(BY_REGION, Record("US")) == f"s3://lake/t/data/region=US/00003-7-write-00001{end}"
