@@ -1,0 +1,197 @@
+"""Rows of tables of version 3 that are hidden: by one deletion vector of each data file, whoever writes beside."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import IdentityTransform
+from support.checks.invariants import check_clean, unreferenced_files
+from support.keys.conversions import convert
+from support.keys.conversions import meanwhile as at_step
+from support.keys.messages import KEYED_SCHEMA, Event
+from support.keys.upserts import apart, upsert
+from support.tables.delete_files import delete_ids, delete_positions
+from support.tables.reading import read_by_tasks
+from support.tables.sink import Sink, local
+
+from iceberg_ds.commit import cross_task
+from iceberg_ds.deletes import search, work
+from iceberg_ds.deletes.index import vector_of
+from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.snapshots import manifest_file, manifests
+from iceberg_ds.snapshots.manifests import all_entries, live_manifests, referenced_data_file
+from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
+
+pytestmark = pytest.mark.usefixtures("waits")
+
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+FIRST: list[Event] = [("I", number, "EU" if number % 2 else "US", number, 1) for number in range(8)]
+
+
+@pytest.fixture(autouse=True)
+def _version_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give tables of version 2 what version 3 has: its manifests, and deletion vectors."""
+    entry_schema = manifest_file._entry_schema
+    monkeypatch.setattr(manifest_file, "_entry_schema", lambda _, *parts: entry_schema(3, *parts))
+    monkeypatch.setattr(manifests, "DEFAULT_READ_VERSION", 3)
+    monkeypatch.setattr(DataFile.from_args.__func__, "__defaults__", (3,))
+    for module in (cross_task, search, work):
+        monkeypatch.setattr(module, "has_vectors", lambda _: True)
+
+
+@pytest.fixture
+def keyed(sink: Sink) -> Sink:
+    """Return the sink of a table with key `id` and the rows of `FIRST`, in three data files."""
+    sink.create(KEYED_SCHEMA)
+    upsert(sink, "position", *apart(FIRST))
+    return sink
+
+
+def changed(*ids: int) -> list[Event]:
+    """Return an event of each row, whose amount becomes its id times 100."""
+    return [("U", number, "EU", number * 100, 2) for number in ids]
+
+
+def values(sink: Sink) -> dict[int, Any]:
+    """Return the amounts of all rows by id, as both PyIceberg and this package read them."""
+    found = [(row["id"], row["amount"]) for row in sink.rows()]
+    assert sorted((row["id"], row["amount"]) for row in read_by_tasks(sink)) == found
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def expected(*ids: int, without: tuple[int, ...] = ()) -> dict[int, int]:
+    """Return the amounts of all rows by id after `changed` of these."""
+    return {number: number * 100 if number in ids else number for number in range(8) if number not in without}
+
+
+def vectors(sink: Sink) -> dict[str, list[int]]:
+    """Return what the live deletion vectors hide, by data file; assert that each file has one, and is live."""
+    table, data, found = sink.table(), set[str](), defaultdict[str, list[DeletionVector]](list)
+    for manifest in live_manifests(table.io, table.current_snapshot()):
+        for entry in all_entries(table.io, manifest):
+            if entry.status is ManifestEntryStatus.DELETED:
+                continue
+            vector = vector_of(entry.data_file)
+            if entry.data_file.content == DataFileContent.DATA:
+                data.add(entry.data_file.file_path)
+            else:
+                assert vector is not None, f"{entry.data_file.file_path} is no file of vectors"
+                found[str(referenced_data_file(entry.data_file))].append(vector)
+    assert data >= found.keys()
+    assert {path: len(those) for path, those in found.items() if len(those) != 1} == {}
+    return {path: vector_positions(table.io, those[0]).to_pylist() for path, those in found.items()}
+
+
+def puffins(sink: Sink) -> set[str]:
+    """Return the paths of the live files of vectors."""
+    table = sink.table()
+    listed = (
+        entry for one in live_manifests(table.io, table.current_snapshot()) for entry in all_entries(table.io, one)
+    )
+    return {
+        entry.data_file.file_path
+        for entry in listed
+        if entry.status is not ManifestEntryStatus.DELETED and entry.data_file.file_format is FileFormat.PUFFIN
+    }
+
+
+def hidden_rows(sink: Sink) -> int:
+    """Return how many rows vectors hide."""
+    return sum(map(len, vectors(sink).values()))
+
+
+@pytest.mark.parametrize("spec", [PartitionSpec(), BY_REGION], ids=["plain", "by region"])
+def test_one_file_of_vectors_hides_the_rows_of_all_data_files(sink: Sink, spec: PartitionSpec) -> None:
+    """Each data file and partition would take a small file, or rows would stay beside their new values."""
+    sink.create(KEYED_SCHEMA, spec)
+    upsert(sink, "position", *apart(FIRST))
+
+    result = upsert(sink, "position", changed(1, 2, 3))
+
+    assert values(sink) == expected(1, 2, 3)
+    assert (result.replaced_rows, hidden_rows(sink), len(puffins(sink))) == (3, 3, 1)
+    check_clean(sink.table())
+
+
+def test_new_vector_takes_over_the_old_one_and_leaves_those_beside_it(keyed: Sink) -> None:
+    """Rows that the old vector hides would come back; so would those of the vectors that share its file."""
+    upsert(keyed, "position", changed(0, 1))
+    before = vectors(keyed)
+
+    upsert(keyed, "position", changed(3))
+
+    after = vectors(keyed)
+    assert values(keyed) == expected(0, 1, 3)
+    assert hidden_rows(keyed) == 3
+    assert sorted(after) == sorted(before)
+    assert sum(after[path] == before[path] for path in before) == 1
+    assert len(puffins(keyed)) == 2
+    check_clean(keyed.table())
+
+
+def test_position_deletes_of_version_2_become_part_of_the_vector(keyed: Sink) -> None:
+    """Readers apply no position delete file to a data file with a vector: its rows would come back."""
+    paths = [task.file.file_path for task in keyed.table().scan().plan_files()]
+    path = next(path for path in paths if pq.read_table(local(path))["id"].to_pylist() == [1, 4, 7])
+    delete_positions(keyed, path, [1])
+    assert 4 not in values(keyed)
+
+    upsert(keyed, "position", changed(7))
+
+    assert values(keyed) == expected(7, without=(4,))
+    assert vectors(keyed) == {path: [1, 2]}
+    check_clean(keyed.table())
+
+
+@pytest.mark.parametrize("theirs", [(4,), (1, 4), (3, 2)], ids=["same file", "same row", "other files"])
+@pytest.mark.parametrize("ours", [(1,), (0, 1, 2)], ids=["one file", "all files"])
+def test_vector_that_others_replace_meanwhile_is_merged_anew(
+    keyed: Sink, theirs: tuple[int, ...], ours: tuple[int, ...]
+) -> None:
+    """Rows that the other writer deletes would come back, or a data file would have two vectors."""
+    upsert(keyed, "position", changed(7))
+
+    with at_step(FaultPoint.TASK_WRITTEN, lambda: upsert(keyed, "position", changed(*theirs))):
+        upsert(keyed, "position", changed(*ours))
+
+    assert values(keyed) == expected(7, *theirs, *ours)
+    _ = vectors(keyed)
+    assert not unreferenced_files(keyed.table())
+
+
+def test_vectors_go_with_the_data_files_that_are_written_again(keyed: Sink) -> None:
+    """Deletes of files that are gone would stay for good."""
+    upsert(keyed, "position", changed(0, 1))
+
+    upsert(keyed, "copy-on-write", changed(4))
+
+    assert values(keyed) == expected(0, 1, 4)
+    assert hidden_rows(keyed) == 1
+
+
+def test_equality_deletes_become_vectors(keyed: Sink) -> None:
+    """Rows would come back that are deleted by key, or by a vector that was there before."""
+    upsert(keyed, "position", changed(1))
+    delete_ids(keyed, 4, 3)
+
+    result = convert(keyed)
+
+    assert values(keyed) == expected(1, without=(3, 4))
+    assert (result.rows, hidden_rows(keyed)) == (2, 3)
+    check_clean(keyed.table())
+
+
+def test_rows_that_lose_to_other_tasks_are_hidden_by_vectors(sink: Sink) -> None:
+    """A key would have two rows, or a table of version 3 a position delete file."""
+    sink.create(KEYED_SCHEMA)
+
+    upsert(sink, "position", [("U", 1, "EU", 10, 1)], [("U", 1, "EU", 20, 2)], [("U", 2, "EU", 30, 1)])
+
+    assert values(sink) == {1: 20, 2: 30}
+    assert hidden_rows(sink) == 1
