@@ -16,7 +16,7 @@ _Word = TypeVar("_Word", bound=str)
 VALUE = "{value}"
 _HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
-_DELETE_ENCODINGS = ("auto", "equality", "position", "copy-on-write")
+_DELETE_ENCODINGS = ("auto", "equality", "position", "deletion-vector", "copy-on-write")
 
 
 def boolean(text: str) -> bool:
@@ -148,8 +148,6 @@ def names(text: str) -> tuple[str, ...]:
 def delete_encoding(text: str) -> str:
     """Return how old rows are taken away."""
     word = text.lower()
-    if word == "deletion-vector":
-        raise ValueError("deletion vectors need format version 3, which is not written: expected position instead")
     if word not in _DELETE_ENCODINGS:
         raise ValueError(f"expected one of {', '.join(_DELETE_ENCODINGS)}")
     return word

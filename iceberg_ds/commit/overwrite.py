@@ -35,7 +35,7 @@ from iceberg_ds.messages import CountedBatches, check_rows, rows_in
 from iceberg_ds.plan import Overwrite, OverwriteByFilter, WriteIdentity, WritePlan
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.refs import snapshots_since, write_base
-from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, referenced_data_file
+from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, lineage_of, referenced_data_file
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, with_lineage
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
@@ -278,7 +278,7 @@ class PartialRewriter:
 
     def __init__(self, write: WriteIdentity) -> None:
         self._write = write
-        self._written: dict[str, tuple[DataFile, ...]] = {}
+        self._written: dict[tuple[str, int | None], tuple[DataFile, ...]] = {}
         self._numbers = itertools.count()
         # A unique id in place of a task attempt's, so that no two files share a path.
         self._attempt_id = uuid.uuid4().int >> 96
@@ -300,12 +300,12 @@ class PartialRewriter:
             UnsupportedTableError: A file is not Parquet, is listed more than once, has rows that equality deletes
                 hide, or has a row for which the predicate has no value.
         """
-        new = [data_file for data_file in partial if data_file.file_path not in self._written]
+        new = [data_file for data_file in partial if _key(data_file) not in self._written]
         self._check_formats(new)
         tasks = _scan_tasks(table, new, snapshot_id, self._write.table) if new else {}
         for data_file in new:
             self._write_again(table, *tasks[data_file.file_path])
-        return [again for data_file in partial for again in self._written[data_file.file_path]]
+        return [again for data_file in partial for again in self._written[_key(data_file)]]
 
     def _check_formats(self, data_files: Sequence[DataFile]) -> None:
         for data_file in data_files:
@@ -326,7 +326,7 @@ class PartialRewriter:
         hidden = hidden_positions(table.io, [deletes.file_path for deletes in task.delete_files], path)
         there = CountedBatches(read_rows(table, task, hidden, lineage))
         staying = CountedBatches(_failing(row_filter, path, there))
-        written = self._written[path] = write_task(self._plan(table, lineage), staying, attempt)
+        written = self._written[_key(task.file)] = write_task(self._plan(table, lineage), staying, attempt)
         found = {
             "deleted before": count_positions(hidden, task.file.record_count),
             "replaced": there.rows - staying.rows,
@@ -338,6 +338,11 @@ class PartialRewriter:
         plan = WritePlan.into(table.metadata, self._write, table.io.properties)
         schema = plan.schema if lineage is None else with_lineage(plan.schema)
         return replace(plan, schema=schema, case_sensitive=True)
+
+
+def _key(data_file: DataFile) -> tuple[str, int | None]:
+    # Rows that were written again before they had ids would lose those that they have now.
+    return data_file.file_path, first_row_id(data_file)
 
 
 def _failing(row_filter: RowFilter, path: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -412,18 +417,16 @@ def _scan_tasks(
                 f"{data_files[0].file_path} and {len(data_files) - 1} other files must be written again in part, and "
                 f"they cannot be read: {reason}. Compact the table first, or replace whole partitions."
             )
-    return {path: (_scan_task(entry, deletes), _lineage_of(entry)) for path, entry in found.items()}
+    return {
+        path: (_scan_task(entry, deletes), lineage_of(entry.data_file, entry.sequence_number))
+        for path, entry in found.items()
+    }
 
 
 def _scan_task(entry: ManifestEntry, deletes: DeleteFileIndex) -> FileScanTask:
     data_file = entry.data_file
     applying = deletes.for_data_file(entry.sequence_number or 0, data_file, _partition_of(data_file))
     return FileScanTask(data_file, delete_files=applying)
-
-
-def _lineage_of(entry: ManifestEntry) -> FileLineage | None:
-    first = first_row_id(entry.data_file)
-    return None if first is None else FileLineage(first_row_id=first, sequence_number=entry.sequence_number or 0)
 
 
 def _partition_of(data_file: DataFile) -> Record:

@@ -123,9 +123,8 @@ class SnapshotProducer:
         metadata, write = table.metadata, self._write
         added = self._fitting(table)
         rewrite = self._rewrite_files
-        moves_rows = rewrite is not None and bool(rewrite.added.files)
-        check_version(metadata, write, added.delete_files, moves_rows=moves_rows)
         filtered = filter_manifests(table, write, added.data_files) if rewrite is None else rewrite.filtered(table)
+        check_version(metadata, write, added.delete_files)
         check_no_row_stays(table, write, filtered)
         again = self._rewrite(table, filtered)
         change = Change(

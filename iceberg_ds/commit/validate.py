@@ -26,27 +26,22 @@ WRITABLE_FORMAT_VERSIONS = (1, 2, 3)
 _AGAIN = "Run the write again."
 
 
-def check_version(
-    metadata: TableMetadata, write: WriteIdentity, delete_files: Iterable[DataFile], *, moves_rows: bool
-) -> None:
-    """Check that a table of format version 3 may get these files; it may have been upgraded meanwhile.
+def check_version(metadata: TableMetadata, write: WriteIdentity, delete_files: Iterable[DataFile]) -> None:
+    """Check that a table may get these delete files; it may have been upgraded meanwhile.
 
     Args:
         metadata: The table.
         write: The write.
         delete_files: Delete files that it adds.
-        moves_rows: Whether rows of other files are in files that it adds, without the ids that they had.
 
     Raises:
-        CommitConflictError: The files are those of a table of version 2.
+        CommitConflictError: A position delete file is to go into a table of version 3 (spec, "Deletion Vectors").
     """
-    if metadata.format_version < VERSION_3:
-        return
     by_position = (found for found in delete_files if found.content == DataFileContent.POSITION_DELETES)
-    if moves_rows or any(deletion_vector(found) is None for found in by_position):
+    if metadata.format_version >= VERSION_3 and any(deletion_vector(found) is None for found in by_position):
         raise CommitConflictError(
             f"Cannot commit to {write.table}, nothing was committed: its format version became 3 while the rows were "
-            f"written, and their files are made for version 2. {_AGAIN}"
+            f"written, and deletes by position were written for version 2. {_AGAIN}"
         )
 
 

@@ -24,7 +24,7 @@ from pyiceberg.types import IcebergType, PrimitiveType
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.plan import NO_SPEC
-from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
+from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, referenced_data_file
 from iceberg_ds.table.names import FILE_PATH
 from iceberg_ds.table.partitioning import identity_values, place_of
 from iceberg_ds.writers.deletion_vectors import DeletionVector
@@ -383,6 +383,7 @@ def why_not_readable(file: DataFile) -> str | None:
 def without_metrics(data_file: DataFile) -> DataFile:
     """Return the entry of a file without its metrics, so that it is short when pickled."""
     slim = DataFile.from_args(
+        VERSION_3,
         content=data_file.content,
         file_path=data_file.file_path,
         file_format=data_file.file_format,
@@ -390,6 +391,7 @@ def without_metrics(data_file: DataFile) -> DataFile:
         record_count=data_file.record_count,
         file_size_in_bytes=data_file.file_size_in_bytes,
         sort_order_id=data_file.sort_order_id,
+        first_row_id=first_row_id(data_file),
     )
     slim.spec_id = data_file.spec_id
     return slim

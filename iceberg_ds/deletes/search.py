@@ -45,7 +45,6 @@ from iceberg_ds.deletes.index import (
     name_of,
     only_path,
     plan_work,
-    vector_of,
     why_not_readable,
 )
 from iceberg_ds.deletes.job import resolve
@@ -55,6 +54,7 @@ from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
+from iceberg_ds.snapshots.version_3 import first_row_id, manifest_first_row_id
 from iceberg_ds.writers.deletion_vectors import has_vectors
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class SnapshotReader:
     """Reads snapshots of one table; a manifest that the snapshot read before also lists is not read again."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], list[ManifestEntry]] = {}
+        self._known: dict[tuple[str, int, int | None], list[ManifestEntry]] = {}
 
     def read(self, io: FileIO, snapshot: Snapshot | None) -> ReadSnapshot:
         """Return the files of a snapshot; for None, no files."""
@@ -102,9 +102,9 @@ def _live(entry: ManifestEntry) -> LiveFile:
     return LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
 
 
-def _key(manifest: ManifestFile) -> tuple[str, int]:
+def _key(manifest: ManifestFile) -> tuple[str, int, int | None]:
     # Entries inherit values from the manifest list.
-    return manifest.manifest_path, manifest.sequence_number or 0
+    return manifest.manifest_path, manifest.sequence_number or 0, manifest_first_row_id(manifest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,13 +193,15 @@ class SearchAnswers:
         """Return the paths of the data files whose answers no longer hold.
 
         Rows that were already hidden got no new position delete: if the old one is gone, they must be searched again.
+        Rows that were written again before they had ids would lose those that they have now.
         An answer that rests on position deletes also fails if others were added, or if the data file is gone. So does
         one with a deletion vector: it has the positions of the deletes in whose place it comes, and of no others.
         """
         resting = [path for path, answer in self._answers.items() if answer.rests_on_deletes]
         present = applying_positions(live, resting)
         changed = [path for path in resting if present.get(path) != self._answers[path].positions]
-        data = {found.path for found in live.data}
+        data = {found.path: first_row_id(found.data_file) for found in live.data}
+        changed += [path for path, answer in self.rewritten.items() if data.get(path) != answer.first_row_id]
         positions = {*(found.path for found in live.positions), *(vector.name for vector in live.vectors.values())}
         marked = (answer for path, answer in self._answers.items() if path in data and not answer.rests_on_deletes)
         return changed + [answer.path for answer in marked if not answer.positions <= positions]
@@ -210,9 +212,8 @@ class SearchAnswers:
         return {path for path, answer in self._answers.items() if answer.has_vector}
 
     def fit(self, metadata: TableMetadata) -> bool:
-        """Return whether the table may get the position deletes that were written: else its format was upgraded."""
-        are_vectors = {vector_of(deletes.file) is not None for deletes in self._written_deletes}
-        return are_vectors <= {has_vectors(metadata)}
+        """Return whether the table may get what was written: else its format was upgraded meanwhile."""
+        return {answer.with_vectors for answer in self.hit} <= {has_vectors(metadata)}
 
     @property
     def late_keys(self) -> pa.Table | None:

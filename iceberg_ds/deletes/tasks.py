@@ -26,6 +26,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.version_3 import first_row_id, lineage_of
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.writers.deletion_vectors import vector_positions, write_deletion_vectors
@@ -113,7 +114,8 @@ class _Task:
                         rows=len(found.positions),
                         rewritten=rewritten,
                         positions=found.work.hidden_by,
-                        has_vector=self._plan.with_vectors and len(found.positions) > 0 and rewritten is None,
+                        with_vectors=self._plan.with_vectors,
+                        first_row_id=first_row_id(found.work.data_file),
                         late_keys=found.late_keys,
                     )
                 )
@@ -159,7 +161,8 @@ class _Task:
         data_file = found.work.data_file
         spec, order = self._plan.specs[data_file.spec_id], self._plan.sort_orders.get(data_file.sort_order_id or 0)
         left_out = pa.concat_arrays([found.positions, found.hidden])
-        written = self._rewriter.rewrite(data_file, spec, order, left_out)
+        lineage = lineage_of(data_file, found.work.sequence_number)
+        written = self._rewriter.rewrite(data_file, spec, order, left_out, lineage)
         self._rewritten += written
         return written
 

@@ -145,7 +145,8 @@ class FileAnswer:
         rows: Number of its rows that have one of the keys, were not hidden before and are to be replaced.
         rewritten: The files that hold its other rows, empty if no other row is left; None if it was not rewritten.
         positions: Names of the position delete files, or of the deletion vector, that were taken into account.
-        has_vector: Whether a deletion vector was written for it, in the place of these.
+        with_vectors: Whether it was written for a table whose deletes by position are deletion vectors.
+        first_row_id: That of the data file, None if its rows had no ids.
         late_keys: Keys, with digests, for which the data file has a visible row that wins over the incoming row; None
             for no such key.
     """
@@ -155,8 +156,14 @@ class FileAnswer:
     rows: int
     rewritten: tuple[DataFile, ...] | None = None
     positions: frozenset[str] = frozenset()
-    has_vector: bool = False
+    with_vectors: bool = False
+    first_row_id: int | None = None
     late_keys: pa.Table | None = None
+
+    @property
+    def has_vector(self) -> bool:
+        """Whether a deletion vector was written for it, in the place of those at `positions`."""
+        return self.with_vectors and self.rows > 0 and self.rewritten is None
 
     @property
     def rests_on_deletes(self) -> bool:

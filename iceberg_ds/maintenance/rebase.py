@@ -36,6 +36,7 @@ from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.maintenance.dangling_deletes import dangling_deletes
 from iceberg_ds.maintenance.rewrite_work import DeletesToMove, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.snapshots.refs import last_sequence_number
+from iceberg_ds.snapshots.version_3 import VERSION_3
 
 
 class Standing(Enum):
@@ -165,6 +166,8 @@ class Rebase:
         Raises:
             StaleWorkError: A group does not hold any more, or has deletes to be moved.
         """
+        if table.metadata.format_version >= VERSION_3:
+            raise StaleWorkError("the table's format was upgraded meanwhile, and rows would lose their ids")
         read = self._reader.read(table)
         now = self._now(table.metadata, read.files)
         for group in self.groups:

@@ -246,7 +246,7 @@ class Rewrite:
         places: set[tuple[int, str]] | None = None
         for _ in range(_ROUNDS):
             table = self._catalog.load_table(self._options.table)
-            check_rewritable(table.metadata, self._options, self._branch, self._action)
+            check_rewritable(table.metadata, self._options, self._branch, self._action, compacts=True)
             settings = RewriteOptions.of(self._given, table.metadata)
             plan, groups = self._plan(table, settings, places)
             fault_point(FaultPoint.PLANNED)

@@ -306,7 +306,7 @@ class ManifestRewrite:
     def _plan(self, table: Table) -> WriteIdentity:
         """Drop what is stale, write new manifests for all that no other part covers, and return the write."""
         metadata = table.metadata
-        check_rewritable(metadata, self._options, self._branch, f"rewrite manifests of {self._name}", moves_rows=False)
+        check_rewritable(metadata, self._options, self._branch, f"rewrite manifests of {self._name}")
         spec = self._spec(table)
         positions = self._positions(spec)
         write = new_write(self._options, metadata, Route(branch=self._branch), Fingerprint.of(metadata))

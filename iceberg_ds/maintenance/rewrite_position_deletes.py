@@ -414,7 +414,7 @@ class PositionDeleteRewrite:
     def _prepare(self, table: Table) -> WriteIdentity | None:
         """Drop what is stale, rewrite what no other part covers, and return the write, None without any work."""
         metadata = table.metadata
-        check_rewritable(metadata, self._options, self._branch, self._action)
+        check_rewritable(metadata, self._options, self._branch, self._action, compacts=True)
         sizes = self._selection.sizes(metadata.properties)
         read = self._search.read(table)
         stale = [part for part, reason in zip(self._parts, self._why_stale(read.files), strict=True) if reason]

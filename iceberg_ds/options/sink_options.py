@@ -350,8 +350,9 @@ class SinkOptions:
     delete_encoding: str | None = _option(
         values.delete_encoding,
         "With `keys`: how old rows are deleted. `equality`: by equality deletes, as all writes with "
-        '`format("icebergsink")` do. `position` or `copy-on-write`: by position deletes, or by writing files again, as '
-        "`iceberg_ds.upsert` and `upsert_into` do. `auto`: `equality` in the former, `position` in the latter. "
+        '`format("icebergsink")` do. By `iceberg_ds.upsert` and `upsert_into`: `position`, `deletion-vector`, or '
+        "`copy-on-write`, which writes files again. `auto`: `equality` in the former; in the latter `position` in "
+        "tables of format version 2, `deletion-vector` in those of version 3. "
         "Refused if not all `readers` can read them.",
         shown="`auto`",
     )

@@ -54,7 +54,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.planning.columns import WrittenColumns
 from iceberg_ds.planning.keys import KeyedWrite
-from iceberg_ds.planning.version_3 import why_not_rewritable, why_not_writable_as_asked
+from iceberg_ds.planning.version_3 import why_not_compacted, why_not_written
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
 from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
 from iceberg_ds.snapshots.version_3 import metadata_json
@@ -194,7 +194,6 @@ def decide(wish: Wish, target: Target) -> Decision:
     """
     options, is_new = wish.options, target.table is None
     check_supported(target.metadata, wish.name, options.table_properties)
-    check_version_3(target.metadata, wish)
     with naming_action(f"write to {wish.name}"):
         metadata, change = foreseen(target.metadata, [] if is_new else _changes(wish))
     file_io(target.io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
@@ -256,6 +255,7 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         )
     if (distrust := why_not_trusted(properties, asked)) is not None:
         problems.append(distrust)
+    problems += why_not_written(metadata.schema())
     problems += wrong_values({name: properties[name] for name in _READ_WHILE_WRITING if properties.get(name)})
     try:
         problems += why_not_readable(metadata.spec(), metadata.schema())
@@ -266,16 +266,6 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         problems.append(str(problem))
     if problems:
         raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
-
-
-def check_version_3(metadata: TableMetadata, wish: Wish) -> None:
-    """Refuse what is not done in tables of format version 3.
-
-    Raises:
-        UnsupportedTableError: Lists all reasons.
-    """
-    if problems := why_not_writable_as_asked(metadata, wish.options, wish.kind):
-        raise UnsupportedTableError(f"Cannot write to {wish.name}: {'; '.join(problems)}.")
 
 
 def check_load(options: SinkOptions, metadata: TableMetadata, route: Route) -> None:
@@ -303,7 +293,7 @@ def check_load(options: SinkOptions, metadata: TableMetadata, route: Route) -> N
 
 
 def check_rewritable(
-    metadata: TableMetadata, options: SinkOptions, branch: str, action: str, *, moves_rows: bool = True
+    metadata: TableMetadata, options: SinkOptions, branch: str, action: str, *, compacts: bool = False
 ) -> None:
     """Refuse a table, or a branch, whose files cannot be rewritten without breaking it.
 
@@ -312,14 +302,14 @@ def check_rewritable(
         options: The user's.
         branch: The branch whose files are to be rewritten.
         action: What is to be done, such as `rewrite manifests of db.t`.
-        moves_rows: Whether rows move to other files, or are hidden; not if only manifests are rewritten.
+        compacts: Whether data files are merged, or their deletes.
 
     Raises:
         UnsupportedTableError: The table cannot be written; lists all reasons.
         OptionError: The branch cannot be written.
     """
     check_supported(metadata, identifier_text(options.table), options.table_properties)
-    if moves_rows and (problems := why_not_rewritable(metadata)):
+    if compacts and (problems := why_not_compacted(metadata)):
         raise UnsupportedTableError(f"Cannot {action}, nothing was committed: {'; '.join(problems)}.")
     if (reason := why_not_writable(metadata, Route(branch=branch))) is not None:
         raise OptionError(f"Cannot {action}: {reason}.")

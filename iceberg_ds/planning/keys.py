@@ -31,6 +31,8 @@ from iceberg_ds.table.specs import describes
 logger = logging.getLogger(__name__)
 
 _KEYED_VERSION = 2
+# Deletes by position: format versions in which they are written.
+_OF_VERSIONS = {"position": (2,), "deletion-vector": (3,)}
 
 
 def make_feed(options: SinkOptions, table: Schema, dataframe: Schema, *, format_version: int) -> ChangeFeed:
@@ -50,6 +52,11 @@ def make_feed(options: SinkOptions, table: Schema, dataframe: Schema, *, format_
         problems.append(
             f"the table's format version is {format_version}, and deletes need version 2: upgrade it, in Spark with "
             "ALTER TABLE ... SET TBLPROPERTIES ('format-version'='2')"
+        )
+    if options.delete_encoding in _OF_VERSIONS and format_version not in _OF_VERSIONS[options.delete_encoding]:
+        problems.append(
+            f"option 'delete-encoding' is {options.delete_encoding}, which is not in format version {format_version}, "
+            "the table's: leave the option out, or give auto"
         )
     keys = _find_keys(options, table, problems)
     _check_identifiers(options, table, keys, problems)
@@ -257,7 +264,8 @@ class KeyedWrite:
         terms = self._options.partition_by or ()
         with self._naming():
             are_global = any(term.source.lower() not in keys for term in terms)
-            picked = _pick_for(self._options.readers, self._offered, are_global=are_global)
+            version = int(self._options.format_version or _KEYED_VERSION)
+            picked = _pick_for(self._options.readers, self._offered, format_version=version, are_global=are_global)
         return "; ".join(
             [f"by key ({', '.join(self._options.keys or ())})", *self._published, *([picked] if picked else [])]
         )
@@ -371,11 +379,12 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
 
 def _offered(options: SinkOptions, *, looks_for_rows: bool) -> tuple[DeleteEncoding, ...]:
     """Return the encodings in which old rows may be deleted, the best one first."""
+    by_position: tuple[DeleteEncoding, ...] = ("position", "deletion-vector")  # of which a table takes one
     if options.publish_converted:
-        return ("position",)  # what readers meet
+        return by_position  # what readers meet
     if not looks_for_rows:
         return ("equality",)
-    return ("copy-on-write",) if options.delete_encoding == "copy-on-write" else ("position",)
+    return ("copy-on-write",) if options.delete_encoding == "copy-on-write" else by_position
 
 
 def _pick(options: SinkOptions, metadata: TableMetadata, feed: ChangeFeed, offered: Sequence[DeleteEncoding]) -> str:
@@ -386,17 +395,20 @@ def _pick(options: SinkOptions, metadata: TableMetadata, feed: ChangeFeed, offer
     will_evolve = options.evolve_partitioning and not describes(
         options.partition_by or (), metadata.spec(), metadata.schema()
     )
-    return _pick_for(options.readers, offered, are_global=not is_by_partition or will_evolve)
+    are_global = not is_by_partition or will_evolve
+    return _pick_for(options.readers, offered, format_version=metadata.format_version, are_global=are_global)
 
 
-def _pick_for(readers: Sequence[str], offered: Sequence[DeleteEncoding], *, are_global: bool) -> str:
+def _pick_for(
+    readers: Sequence[str], offered: Sequence[DeleteEncoding], *, format_version: int, are_global: bool
+) -> str:
     if not readers:
         return ""
     names = ", ".join(readers)
     try:
-        encoding = pick_encoding(readers, format_version=_KEYED_VERSION, are_global=are_global, offered=offered)
+        encoding = pick_encoding(readers, format_version=format_version, are_global=are_global, offered=offered)
     except ValueError as problem:
-        by_partition = unable_readers(readers, "equality", format_version=_KEYED_VERSION, are_global=False)
+        by_partition = unable_readers(readers, "equality", format_version=format_version, are_global=False)
         remedy = "" if by_partition or not are_global else "let all partition columns be keys, or "
         raise ValueError(
             f"option 'readers' is {names}, and {problem}: {remedy}give publish-converted=true, or write with "

@@ -27,7 +27,6 @@ from iceberg_ds.planning.decide import (
     Target,
     Wish,
     check_supported,
-    check_version_3,
     decide,
     plan_branches,
     staging_branch,
@@ -183,7 +182,6 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
             raise OptionError(f"Cannot write to {name}: {reason}.")
         return "columns not compared"
     wish = Wish.of(options, dataframe, _CHECKED)
-    check_version_3(metadata, wish)
     changed = propose_schema(wish.written.columns(metadata.schema()), metadata, wish.policy, table_name=name)
     fit = "the columns fit" if changed is None else "the write changes the table's columns, and then they fit"
     return fit if wish.keyed is None else f"{fit}; {wish.keyed.foresee(metadata)}"

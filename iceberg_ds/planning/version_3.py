@@ -1,8 +1,7 @@
 """What cannot be done yet with tables of format version 3, and why.
 
-Rows are appended, overwritten and written by key. What hides or moves single rows of files that are there needs
-deletion vectors that are merged with older ones, and copies of row ids; a table where it was done otherwise would break
-the promises that version 3 makes to its readers (Iceberg spec, "Row Lineage" and "Deletion Vectors").
+Rows are written, changed and deleted. Compaction would have to move rows with their ids, and deletion vectors to the
+new files; done otherwise, it would break what version 3 promises its readers (Iceberg spec, "Row Lineage").
 """
 
 from __future__ import annotations
@@ -11,46 +10,20 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import GeographyType, GeometryType, TimestampNanoType, TimestamptzNanoType, UnknownType
 
-from iceberg_ds.options.rules import Kind
-from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.version_3 import VERSION_3
 
 # Types that only version 3 has; a table with a variant cannot even be loaded by PyIceberg.
 _NEW_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
-_REWRITES_ROWS = (
-    "its format version is 3, and rows that are there cannot be hidden or moved in that version yet: use Iceberg's own "
-    "procedures and statements"
-)
+_COMPACTS = "its format version is 3, whose files are not compacted yet: use Iceberg's own procedures"
 
 
-def why_not_rewritable(metadata: TableMetadata) -> list[str]:
-    """Return why no file of a table can be rewritten, and none of its rows be hidden; empty if it can."""
-    return [_REWRITES_ROWS] if metadata.format_version >= VERSION_3 else []
+def why_not_compacted(metadata: TableMetadata) -> list[str]:
+    """Return why the files of a table cannot be compacted; empty if they can."""
+    return [_COMPACTS] if metadata.format_version >= VERSION_3 else []
 
 
-def why_not_writable_as_asked(metadata: TableMetadata, options: SinkOptions, kind: Kind) -> list[str]:
-    """Return what of a write is not done in tables of version 3; empty for tables of other versions.
-
-    Args:
-        metadata: The table.
-        options: The options of the write.
-        kind: Kind of the write.
-    """
-    if metadata.format_version < VERSION_3:
-        return []
-    found = _of_columns(metadata.schema())
-    if Kind.UPSERT in kind or Kind.ROW_LEVEL in kind:
-        found += why_not_rewritable(metadata)
-    for name, is_asked in (
-        ("publish-converted", options.publish_converted),
-        ("sequence-scope=table", options.sequence_scope == "table"),
-    ):
-        if is_asked:
-            found.append(f"its format version is 3, where option '{name}' needs deletion vectors: leave the option out")
-    return found
-
-
-def _of_columns(schema: Schema) -> list[str]:
+def why_not_written(schema: Schema) -> list[str]:
+    """Return which columns of a table cannot be written; empty if all can."""
     found = []
     for number in sorted(schema.field_ids):
         field, name = schema.find_field(number), schema.find_column_name(number)

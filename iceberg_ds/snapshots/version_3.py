@@ -34,6 +34,8 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import IcebergBaseModel, TableVersion
 
+from iceberg_ds.table.lineage import FileLineage
+
 VERSION_3: TableVersion = 3
 _POSITIONS = {field.field_id: position for position, field in enumerate(DATA_FILE_TYPE[VERSION_3].fields)}
 # Spec, "Manifests": first_row_id, referenced_data_file, content_offset and content_size_in_bytes.
@@ -70,6 +72,17 @@ def first_row_id(data_file: DataFile) -> int | None:
     """Return the id of the first row of a data file that was read from a manifest; None before its rows have ids."""
     number = _field(data_file, _FILE_FIRST_ROW_ID)
     return None if number is None else int(str(number))
+
+
+def lineage_of(data_file: DataFile, sequence_number: int | None) -> FileLineage | None:
+    """Return what the rows of a data file inherit, None before they have ids.
+
+    Args:
+        data_file: The file, from a manifest.
+        sequence_number: Its data sequence number.
+    """
+    first = first_row_id(data_file)
+    return None if first is None else FileLineage(first_row_id=first, sequence_number=sequence_number or 0)
 
 
 def _field(data_file: DataFile, position: int) -> object:

@@ -116,8 +116,13 @@ def _kept(positions: pa.Array, left_out: pa.Array) -> pa.Array | None:
     return None if begin == end else pc.invert(pc.is_in(positions, value_set=left_out[begin:end]))
 
 
-def rows_of_file(
-    io: FileIO, data_file: DataFile, spec: PartitionSpec, schema: Schema, left_out: pa.Array
+def rows_of_file(  # noqa: PLR0913, PLR0917  # the last one is seldom given
+    io: FileIO,
+    data_file: DataFile,
+    spec: PartitionSpec,
+    schema: Schema,
+    left_out: pa.Array,
+    lineage: FileLineage | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file except those left out, as new files of the table have them.
 
@@ -127,13 +132,15 @@ def rows_of_file(
         spec: Its partition spec.
         schema: The table's schema.
         left_out: The positions of the rows to leave out, from 0; in any order.
+        lineage: What its rows inherit, as for `remaining_rows`.
 
     Raises:
         UnsupportedTableError: The file's columns have no field ids.
     """
-    shape, path = file_shape(schema, case_sensitive=True), data_file.file_path
+    written = schema if lineage is None else with_lineage(schema)
+    shape, path = file_shape(written, case_sensitive=True), data_file.file_path
     try:
-        for rows in remaining_rows(io, path, schema, left_out, identity_values(data_file, spec)):
+        for rows in remaining_rows(io, path, schema, left_out, identity_values(data_file, spec), lineage):
             yield conform(rows, shape)
     except NoFieldIdsError as problem:
         raise UnsupportedTableError(
@@ -160,10 +167,14 @@ class FileRewriter:
         self._plan = plan
         self._prefix = name_prefix(plan, attempt)
         self._count = 0
-        self._shape = file_shape(plan.schema, case_sensitive=True)
 
     def rewrite(
-        self, data_file: DataFile, spec: PartitionSpec, order: SortOrder | None, left_out: pa.Array
+        self,
+        data_file: DataFile,
+        spec: PartitionSpec,
+        order: SortOrder | None,
+        left_out: pa.Array,
+        lineage: FileLineage | None = None,
     ) -> tuple[DataFile, ...]:
         """Return new files with the remaining rows of a data file, none if no row is left. A failure leaves no file.
 
@@ -172,17 +183,19 @@ class FileRewriter:
             spec: Its partition spec.
             order: The sort order of its rows, None if they are unsorted.
             left_out: The positions of the rows to leave out, from 0.
+            lineage: What its rows inherit, which they keep in columns of their own; None if they have no ids.
 
         Raises:
             UnsupportedTableError: The file's columns have no field ids.
             RowCountError: The new files do not have the remaining rows.
         """
         self._count += 1
-        plan = replace(self._plan, spec=spec, sort_order=order)
-        files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", self._shape.schema)
+        schema = self._plan.schema if lineage is None else with_lineage(self._plan.schema)
+        plan = replace(self._plan, schema=schema, spec=spec, sort_order=order)
+        files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", file_shape(schema, case_sensitive=True).schema)
         writer = RollingWriter(PartitionKey.of(data_file.partition), files)
         try:
-            for rows in rows_of_file(self._io, data_file, spec, self._plan.schema, left_out):
+            for rows in rows_of_file(self._io, data_file, spec, self._plan.schema, left_out, lineage):
                 if rows.num_rows:
                     writer.append(rows)
             writer.close()

@@ -79,6 +79,7 @@ def add_in_partition(sink: Sink, path: Path, partition: Mapping[str, object], ro
     metadata = sink.table().metadata
     values = Record(*(partition[field.name] for field in metadata.spec().fields))
     file = DataFile.from_args(
+        3,
         content=DataFileContent.DATA,
         file_path=f"file://{path}",
         file_format=FileFormat.PARQUET,
@@ -114,6 +115,7 @@ def _commit(sink: Sink, rows: pa.Table, of: DataFile, branch: str, ids: Sequence
     path = f"{metadata.location}/data/deletes-{number}.parquet"
     pq.write_table(rows, local(path))
     delete_file = DataFile.from_args(
+        3,
         content=DataFileContent.POSITION_DELETES if is_by_position else DataFileContent.EQUALITY_DELETES,
         file_path=path,
         file_format=FileFormat.PARQUET,
@@ -169,7 +171,7 @@ def _commit_manifests(sink: Sink, write: WriteIdentity, change: Change, manifest
     is_append = not change.removed and all(file.content == DataFileContent.DATA for file in change.added)
     path = metadata_path(metadata, f"snap-{write.operation_id}.avro")
     operation = Operation.APPEND if is_append else Operation.OVERWRITE
-    snapshot = new_snapshot(metadata, write, operation, change_summary(metadata, change), path)
+    snapshot = new_snapshot(metadata, write, operation, change_summary(metadata, change), path, manifests)
     write_list(table.io, metadata, snapshot, manifests)
     sink.catalog.send(
         table,

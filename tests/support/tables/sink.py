@@ -22,12 +22,13 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import CommitResult, commit_write
+from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.publish import commit_converted
 from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import EpochId, WritePlan
+from iceberg_ds.plan import EpochId, NewTable, WritePlan
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.writers.keyed import report_keyed_task
 from iceberg_ds.writers.reporting import report_files, write_or_hand_over
@@ -164,7 +165,13 @@ class Sink:
     def create(
         self, schema: Schema, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, *, format_version: str = "2"
     ) -> None:
-        """Create the table through PyIceberg."""
+        """Create the table through PyIceberg; that of version 3, which it refuses, as a write does."""
+        if format_version == "3":
+            new = NewTable(schema=schema, spec=spec, format_version=format_version)
+            staged = self.catalog.stage_table(self.options.table, new)
+            assert staged is not None
+            create_without_rows(self.catalog, self.options.table, staged)
+            return
         settings = catalog_settings(self.options)
         catalog = load_catalog(settings.name, **dict(settings.properties))
         catalog.create_namespace_if_not_exists(self.options.table[:-1])

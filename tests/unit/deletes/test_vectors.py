@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from support.checks.invariants import check_clean, unreferenced_files
@@ -19,12 +19,10 @@ from support.tables.delete_files import delete_ids, delete_positions
 from support.tables.reading import read_by_tasks
 from support.tables.sink import Sink, local
 
-from iceberg_ds.commit import cross_task
-from iceberg_ds.deletes import search, work
 from iceberg_ds.deletes.index import vector_of
 from iceberg_ds.fault_points import FaultPoint
-from iceberg_ds.snapshots import manifest_file, manifests
-from iceberg_ds.snapshots.manifests import all_entries, live_manifests, referenced_data_file
+from iceberg_ds.snapshots.manifests import all_entries, live_manifests
+from iceberg_ds.snapshots.version_3 import referenced_data_file
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -33,21 +31,10 @@ BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region")
 FIRST: list[Event] = [("I", number, "EU" if number % 2 else "US", number, 1) for number in range(8)]
 
 
-@pytest.fixture(autouse=True)
-def _version_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give tables of version 2 what version 3 has: its manifests, and deletion vectors."""
-    entry_schema = manifest_file._entry_schema
-    monkeypatch.setattr(manifest_file, "_entry_schema", lambda _, *parts: entry_schema(3, *parts))
-    monkeypatch.setattr(manifests, "DEFAULT_READ_VERSION", 3)
-    monkeypatch.setattr(DataFile.from_args.__func__, "__defaults__", (3,))
-    for module in (cross_task, search, work):
-        monkeypatch.setattr(module, "has_vectors", lambda _: True)
-
-
 @pytest.fixture
 def keyed(sink: Sink) -> Sink:
     """Return the sink of a table with key `id` and the rows of `FIRST`, in three data files."""
-    sink.create(KEYED_SCHEMA)
+    sink.create(KEYED_SCHEMA, format_version="3")
     upsert(sink, "position", *apart(FIRST))
     return sink
 
@@ -109,7 +96,7 @@ def hidden_rows(sink: Sink) -> int:
 @pytest.mark.parametrize("spec", [PartitionSpec(), BY_REGION], ids=["plain", "by region"])
 def test_one_file_of_vectors_hides_the_rows_of_all_data_files(sink: Sink, spec: PartitionSpec) -> None:
     """Each data file and partition would take a small file, or rows would stay beside their new values."""
-    sink.create(KEYED_SCHEMA, spec)
+    sink.create(KEYED_SCHEMA, spec, format_version="3")
     upsert(sink, "position", *apart(FIRST))
 
     result = upsert(sink, "position", changed(1, 2, 3))
@@ -189,7 +176,7 @@ def test_equality_deletes_become_vectors(keyed: Sink) -> None:
 
 def test_rows_that_lose_to_other_tasks_are_hidden_by_vectors(sink: Sink) -> None:
     """A key would have two rows, or a table of version 3 a position delete file."""
-    sink.create(KEYED_SCHEMA)
+    sink.create(KEYED_SCHEMA, format_version="3")
 
     upsert(sink, "position", [("U", 1, "EU", 10, 1)], [("U", 1, "EU", 20, 2)], [("U", 2, "EU", 30, 1)])
 
