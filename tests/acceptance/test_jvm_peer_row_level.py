@@ -83,11 +83,13 @@ def spark() -> SparkSession:
     return shared_session("local[2]")
 
 
-@pytest.mark.parametrize(("mode", "layout"), few(1, [*product(MODES, LAYOUTS)]))
-def test_statements_change_the_same_rows(shared: SharedCatalog, spark: SparkSession, mode: Any, layout: str) -> None:
+@pytest.mark.parametrize(("mode", "layout", "version"), few(1, [*product(MODES, LAYOUTS, "23")]))
+def test_statements_change_the_same_rows(
+    shared: SharedCatalog, spark: SparkSession, mode: Any, layout: str, version: str
+) -> None:
     """A row would differ from what the same statement of the runtime leaves, or the runtime could not read it."""
     told = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
-    layout = f"{layout} TBLPROPERTIES ('format-version' = '2', {told})"
+    layout = f"{layout} TBLPROPERTIES ('format-version' = '{version}', {told})"
     run, values = shared.jvm.run, shared.jvm.values
     shared.create_by_jvm(COLUMNS, layout)
     run(f"CREATE TABLE db.u ({COLUMNS}) USING iceberg {layout}")

@@ -1,4 +1,4 @@
-"""Tables of format version 3 in the hands of two: rows, row ids and deletion vectors, read and changed by the runtime."""
+"""Tables of format version 3 in the hands of two: rows, row ids and deletion vectors, by the sink and the runtime."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
 from support.peer.jvm_peer import Row
+from support.spark.session import shared_session
 from support.tables.sink import NAME
+
+import iceberg_ds
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
@@ -181,3 +184,65 @@ def test_merged_manifests_keep_the_ids(shared: SharedCatalog) -> None:
     shared.append(some(18, 20), SCHEMA)
 
     check(shared, some(0, 20), found)
+
+
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_rows_are_changed_in_turn(shared: SharedCatalog, mode: Any) -> None:
+    """The runtime could not read what we changed, or go on from it, or a row that stays would get another id."""
+    told = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
+    shared.create_by_jvm("id BIGINT, part INT, name STRING", f"TBLPROPERTIES ('format-version' = '3', {told})")
+    shared.append(some(0, 12), SCHEMA)
+    shared.append_by_jvm(some(12, 24), SCHEMA)
+    rows = {row["id"]: row for row in some(0, 24)}
+    found = check(shared, [*rows.values()])
+    how: dict[str, Any] = {"options": {"warehouse": str(shared.folder)}, "mode": mode}
+
+    def changed(*ids: int) -> None:
+        nonlocal found
+        found = check(shared, [*rows.values()], {number: was for number, was in found.items() if number not in ids})
+        formats = {row["file_format"] for row in shared.metadata("delete_files", "file_format", "file_path")}
+        assert formats <= {"PUFFIN"}
+
+    spark_session = shared_session("local[2]")
+    iceberg_ds.delete_from("db.t", "id IN (1, 13)", spark_session, **how)
+    del rows[1], rows[13]
+    changed()
+    shared.jvm.run(f"DELETE FROM {NAME} WHERE id IN (2, 14)")  # noqa: S608
+    del rows[2], rows[14]
+    changed()
+    iceberg_ds.update("db.t", {"name": "'ours'"}, "id IN (3, 15)", spark_session, **how)
+    rows |= {number: {**rows[number], "name": "ours"} for number in (3, 15)}
+    changed(3, 15)
+    source = spark_session.createDataFrame(
+        [(number, 9, "merged") for number in (4, 30)], "id long, part int, name string"
+    )
+    iceberg_ds.merge(
+        spark_session,
+        source,
+        "db.t",
+        on=["id"],
+        when_matched=[iceberg_ds.Update()],
+        when_not_matched=[iceberg_ds.Insert()],
+        **how,
+    )
+    rows |= {number: {"id": number, "part": 9, "name": "merged"} for number in (4, 30)}
+    changed(4)
+    iceberg_ds.upsert(
+        spark_session.createDataFrame([(5, 9, "up"), (31, 9, "up")], "id long, part int, name string"),
+        "db.t",
+        keys="id",
+        options={
+            **how["options"],
+            "delete-encoding": "auto" if mode == "merge-on-read" else "copy-on-write",
+        },
+    )
+    rows |= {number: {"id": number, "part": 9, "name": "up"} for number in (5, 31)}
+    changed(5)
+    shared.jvm.run(f"UPDATE {NAME} SET name = 'theirs' WHERE id IN (5, 6)")  # noqa: S608
+    rows |= {number: {**rows[number], "name": "theirs"} for number in (5, 6)}
+    changed(5, 6)
+    shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    changed()
+    iceberg_ds.delete_from("db.t", "id = 6", spark_session, **how)
+    del rows[6]
+    changed()
