@@ -12,6 +12,7 @@ from typing import Any
 from iceberg_ds.errors import OptionError
 from iceberg_ds.inspect.health import TableHealth
 from iceberg_ds.secrets import mask_value
+from iceberg_ds.snapshots.version_3 import VERSION_3
 
 
 class Step(Enum):
@@ -96,16 +97,16 @@ class Due:
 def due_steps(health: TableHealth, policy: MaintenancePolicy) -> list[Due]:
     """Return the steps that are due for a table, in the order in which they are to be taken.
 
-    A figure that is unknown makes no step due. Equality deletes of format version 3 are not converted.
+    A figure that is unknown makes no step due. Deletion vectors, of which a data file has one, are not rewritten.
     """
     manifests = health.data_manifests + health.delete_manifests
-    by_key = health.equality_delete_files if health.format_version < 3 else None  # noqa: PLR2004  # as `convert_deletes`
+    by_position = health.position_delete_files if health.format_version < VERSION_3 else None
     rows: tuple[tuple[Step, int | None, int | None, str], ...] = (
-        (Step.CONVERT_DELETES, by_key, policy.max_equality_delete_files, "equality delete files"),
+        (Step.CONVERT_DELETES, health.equality_delete_files, policy.max_equality_delete_files, "equality delete files"),
         (Step.REWRITE_DATA_FILES, health.small_files, policy.max_small_files, "small data files"),
         (
             Step.REWRITE_POSITION_DELETE_FILES,
-            health.position_delete_files,
+            by_position,
             policy.max_position_delete_files,
             "position delete files",
         ),

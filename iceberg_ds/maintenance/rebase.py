@@ -36,7 +36,7 @@ from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.maintenance.dangling_deletes import dangling_deletes
 from iceberg_ds.maintenance.rewrite_work import DeletesToMove, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.snapshots.refs import last_sequence_number
-from iceberg_ds.snapshots.version_3 import VERSION_3
+from iceberg_ds.snapshots.version_3 import first_row_id
 
 
 class Standing(Enum):
@@ -166,8 +166,6 @@ class Rebase:
         Raises:
             StaleWorkError: A group does not hold any more, or has deletes to be moved.
         """
-        if table.metadata.format_version >= VERSION_3:
-            raise StaleWorkError("the table's format was upgraded meanwhile, and rows would lose their ids")
         read = self._reader.read(table)
         now = self._now(table.metadata, read.files)
         for group in self.groups:
@@ -213,7 +211,7 @@ class Rebase:
         is_behind = False
         for item in found.group.files:
             there = now.get(item.path, ())
-            if len(there) != 1 or there[0].sequence_number != item.sequence_number:
+            if len(there) != 1 or _numbers(there[0]) != _numbers(item):
                 return Standing.STALE
             applied = {key.path for key in there[0].keys if key.applies_below <= self._plan.planned_at}
             if applied != {key.path for key in item.keys}:
@@ -249,3 +247,8 @@ def _to_move(found: RewrittenGroup, now: Mapping[str, Sequence[FileWork]]) -> De
         if set(now[item.path][0].positions) != set(item.positions)
     }
     return DeletesToMove(group=found.group, rewritten=found.rewritten, now=changed)
+
+
+def _numbers(item: FileWork) -> tuple[int, int | None]:
+    # Rows that got ids since they were written again would lose them.
+    return item.sequence_number, first_row_id(item.data_file)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
@@ -59,7 +60,9 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan, new_operation
 from iceberg_ds.planning.decide import check_rewritable
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
+from iceberg_ds.snapshots.version_3 import first_row_id
 from iceberg_ds.spark.task_job import TaskJob, active_session
+from iceberg_ds.table.lineage import with_lineage
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.spec_parser import names_z_order, parse_z_order
 from iceberg_ds.table.specs import describes_order, new_sort_order, parse_sort_by
@@ -246,7 +249,7 @@ class Rewrite:
         places: set[tuple[int, str]] | None = None
         for _ in range(_ROUNDS):
             table = self._catalog.load_table(self._options.table)
-            check_rewritable(table.metadata, self._options, self._branch, self._action, compacts=True)
+            check_rewritable(table.metadata, self._options, self._branch, self._action)
             settings = RewriteOptions.of(self._given, table.metadata)
             plan, groups = self._plan(table, settings, places)
             fault_point(FaultPoint.PLANNED)
@@ -289,7 +292,7 @@ class Rewrite:
         write = new_write(self._options, metadata, Route(branch=self._branch), Fingerprint.of(metadata))
         writing = WritePlan.into(metadata, write, self._catalog.plan_properties(table))
         plan = RewritePlan(
-            writing=replace(writing, spec=metadata.specs()[spec_id], sort_order=order),
+            writing=replace(writing, schema=_columns(metadata, live), spec=metadata.specs()[spec_id], sort_order=order),
             specs=metadata.specs(),
             key_types=types_of_keys(metadata, live, action),
             is_sorted=order is not None or z_order is not None,
@@ -551,3 +554,10 @@ def _group_refused(problem: str) -> GroupRewritten:
 
 def _move_refused(problem: str) -> DeletesMoved:
     return DeletesMoved(problem=problem)
+
+
+def _columns(metadata: TableMetadata, live: LiveFiles) -> Schema:
+    """Return the columns of new files: the table's, with the ids of the rows behind them if the rows have ids."""
+    schema = metadata.schema()
+    have_ids = live.data and all(first_row_id(found.data_file) is not None for found in live.data)
+    return with_lineage(schema) if have_ids else schema

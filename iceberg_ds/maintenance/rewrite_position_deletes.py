@@ -69,6 +69,7 @@ from iceberg_ds.plan import Fingerprint, Route, WriteIdentity, WritePlan
 from iceberg_ds.planning.decide import check_rewritable
 from iceberg_ds.secrets import refused_value
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
+from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.spark.task_job import TaskJob, active_session
 from iceberg_ds.table.names import identifier_text
 
@@ -414,7 +415,13 @@ class PositionDeleteRewrite:
     def _prepare(self, table: Table) -> WriteIdentity | None:
         """Drop what is stale, rewrite what no other part covers, and return the write, None without any work."""
         metadata = table.metadata
-        check_rewritable(metadata, self._options, self._branch, self._action, compacts=True)
+        check_rewritable(metadata, self._options, self._branch, self._action)
+        if metadata.format_version >= VERSION_3:
+            raise UnsupportedTableError(
+                f"Cannot {self._action}, nothing was committed: its format version is 3, in which a data file has one "
+                "deletion vector, and nothing is to be gained. Rewrite data files with many deleted rows instead, with "
+                "rewrite_data_files and option delete-ratio-threshold."
+            )
         sizes = self._selection.sizes(metadata.properties)
         read = self._search.read(table)
         stale = [part for part, reason in zip(self._parts, self._why_stale(read.files), strict=True) if reason]

@@ -29,7 +29,9 @@ from iceberg_ds.maintenance.rewrite_work import DeletesMoved, DeletesToMove, Fil
 from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.version_3 import lineage_of
 from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.lineage import FileLineage, has_lineage
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.partitioning import PartitionKey
 from iceberg_ds.table.zorder import ZRowOrder
@@ -103,7 +105,8 @@ class _Task:
         with discarding(rows, writing):
             for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files):
                 count = before.count
-                for batch in self._rows_of(item.data_file, hidden):
+                lineage = lineage_of(item.data_file, item.sequence_number) if has_lineage(writing.schema) else None
+                for batch in self._rows_of(item.data_file, hidden, lineage):
                     before = before.with_rows(batch)
                     rows.add(batch)
                 kept.append(before.count - count)
@@ -136,9 +139,11 @@ class _Task:
                 f"the versions of both. The first of the files is {group.files[0].path}."
             )
 
-    def _rows_of(self, file: DataFile, left_out: pa.Array) -> Iterator[pa.RecordBatch]:
+    def _rows_of(
+        self, file: DataFile, left_out: pa.Array, lineage: FileLineage | None = None
+    ) -> Iterator[pa.RecordBatch]:
         spec = self._plan.specs[file.spec_id]
-        rows = rows_of_file(self._io, file, spec, self._plan.writing.schema, left_out)
+        rows = rows_of_file(self._io, file, spec, self._plan.writing.schema, left_out, lineage)
         return (batch for batch in rows if batch.num_rows)
 
     def move(self, work: DeletesToMove) -> DeletesMoved:

@@ -54,7 +54,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.planning.columns import WrittenColumns
 from iceberg_ds.planning.keys import KeyedWrite
-from iceberg_ds.planning.version_3 import why_not_compacted, why_not_written
+from iceberg_ds.planning.version_3 import why_not_written
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
 from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
 from iceberg_ds.snapshots.version_3 import metadata_json
@@ -292,9 +292,7 @@ def check_load(options: SinkOptions, metadata: TableMetadata, route: Route) -> N
         )
 
 
-def check_rewritable(
-    metadata: TableMetadata, options: SinkOptions, branch: str, action: str, *, compacts: bool = False
-) -> None:
+def check_rewritable(metadata: TableMetadata, options: SinkOptions, branch: str, action: str) -> None:
     """Refuse a table, or a branch, whose files cannot be rewritten without breaking it.
 
     Args:
@@ -302,15 +300,12 @@ def check_rewritable(
         options: The user's.
         branch: The branch whose files are to be rewritten.
         action: What is to be done, such as `rewrite manifests of db.t`.
-        compacts: Whether data files are merged, or their deletes.
 
     Raises:
         UnsupportedTableError: The table cannot be written; lists all reasons.
         OptionError: The branch cannot be written.
     """
     check_supported(metadata, identifier_text(options.table), options.table_properties)
-    if compacts and (problems := why_not_compacted(metadata)):
-        raise UnsupportedTableError(f"Cannot {action}, nothing was committed: {'; '.join(problems)}.")
     if (reason := why_not_writable(metadata, Route(branch=branch))) is not None:
         raise OptionError(f"Cannot {action}: {reason}.")
 

@@ -1,25 +1,12 @@
-"""What cannot be done yet with tables of format version 3, and why.
-
-Rows are written, changed and deleted. Compaction would have to move rows with their ids, and deletion vectors to the
-new files; done otherwise, it would break what version 3 promises its readers (Iceberg spec, "Row Lineage").
-"""
+"""What is not done with tables of format version 3, and why."""
 
 from __future__ import annotations
 
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import GeographyType, GeometryType, TimestampNanoType, TimestamptzNanoType, UnknownType
-
-from iceberg_ds.snapshots.version_3 import VERSION_3
 
 # Types that only version 3 has; a table with a variant cannot even be loaded by PyIceberg.
 _NEW_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
-_COMPACTS = "its format version is 3, whose files are not compacted yet: use Iceberg's own procedures"
-
-
-def why_not_compacted(metadata: TableMetadata) -> list[str]:
-    """Return why the files of a table cannot be compacted; empty if they can."""
-    return [_COMPACTS] if metadata.format_version >= VERSION_3 else []
 
 
 def why_not_written(schema: Schema) -> list[str]:

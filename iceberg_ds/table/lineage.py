@@ -18,9 +18,16 @@ LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType
 
 
 def with_lineage(schema: Schema) -> Schema:
-    """Return a table's columns with those of the lineage behind them."""
+    """Return a table's columns with those of the lineage behind them; the schema itself if it has them."""
+    if has_lineage(schema):
+        return schema
     ids = schema.identifier_field_ids
     return Schema(*schema.fields, ROW_ID, LAST_UPDATED, schema_id=schema.schema_id, identifier_field_ids=ids)
+
+
+def has_lineage(schema: Schema) -> bool:
+    """Return whether a schema has the columns of the lineage."""
+    return ROW_ID.field_id in schema.field_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -246,3 +246,31 @@ def test_rows_are_changed_in_turn(shared: SharedCatalog, mode: Any) -> None:
     iceberg_ds.delete_from("db.t", "id = 6", spark_session, **how)
     del rows[6]
     changed()
+
+
+@pytest.mark.parametrize(("sorted_by", "layout"), [(None, ""), ("name, id DESC", "PARTITIONED BY (part)")])
+def test_compaction_keeps_rows_and_their_ids(shared: SharedCatalog, sorted_by: str | None, layout: str) -> None:
+    """Rows would become other rows, deleted ones come back, or vectors stay of files that are gone."""
+    rest = f"{layout} TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})"
+    shared.create_by_jvm("id BIGINT, part INT, name STRING", rest)
+    for number in range(4):
+        shared.append(some(10 * number, 10 * number + 10, f"n{number}"), SCHEMA)
+    shared.jvm.run(f"DELETE FROM {NAME} WHERE id IN (5, 17)")  # noqa: S608
+    shared.jvm.run(f"UPDATE {NAME} SET name = 'new' WHERE id = 25")  # noqa: S608
+    rows = [row for number in range(4) for row in some(10 * number, 10 * number + 10, f"n{number}")]
+    rows = [{**row, "name": "new"} if row["id"] == 25 else row for row in rows if row["id"] not in {5, 17}]
+    before = check(shared, rows)
+    how: dict[str, Any] = {"strategy": "sort", "sort_order": sorted_by} if sorted_by else {}
+    options = {"warehouse": str(shared.folder), "rewrite-all": "true"}
+
+    result = iceberg_ds.rewrite_data_files("db.t", spark=shared_session("local[2]"), options=options, **how)
+
+    assert result.rewritten_data_files_count >= 4
+    check(shared, rows, before)
+    assert not shared.metadata("delete_files", "file_path")
+    iceberg_ds.rewrite_manifests("db.t", options={"warehouse": str(shared.folder)})
+    found = check(shared, rows, before)
+    shared.append(some(50, 53), SCHEMA)
+    found = check(shared, [*rows, *some(50, 53)], found)
+    shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    check(shared, [*rows, *some(50, 53)], found)
