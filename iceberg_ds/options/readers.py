@@ -69,6 +69,11 @@ def pick_encoding(
     raise ValueError("; ".join(refused))
 
 
+def without_vectors() -> list[str]:
+    """Return the readers that are not known to read deletion vectors, as tables of format version 3 have them."""
+    return [reader for reader, known in READERS.items() if Deletes.VECTORS not in known]
+
+
 def unable_readers(
     readers: Iterable[str], encoding: DeleteEncoding, *, format_version: int, are_global: bool
 ) -> list[str]:

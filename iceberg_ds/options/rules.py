@@ -152,6 +152,7 @@ RULES: tuple[Rule, ...] = (
     Rule(options=("overwriteSchema", "replace-where"), problem=_SOME_ROWS),
     Rule(options=("overwriteSchema", "overwrite-mode=dynamic"), problem=_SOME_ROWS),
     _needs("evolve-partitioning", "partition-by"),
+    _needs("upgrade-format", "format-version"),
     _contradict("sort-by", "use-table-distribution-and-ordering=false", "drop one of them"),
     Rule(
         options=("staging-branch",),

@@ -239,8 +239,15 @@ class SinkOptions:
     )
     format_version: str | None = _option(
         values.one_of("1", "2", "3"),
-        "Format version of a new table: 1, 2 or 3. An existing table keeps its own. See [version 3](version-3.md).",
+        "Format version of a new table: 1, 2 or 3. An existing table keeps its own, unless `upgrade-format` is given. "
+        "See [version 3](version-3.md).",
         shown="`2`",
+    )
+    upgrade_format: bool = _option(
+        values.boolean,
+        "Upgrade an existing table to `format-version`, before this write. Nobody can take it back; the log says which "
+        "readers are not known to read the newer one. See [version 3](version-3.md).",
+        default=False,
     )
     overwrite_mode: Literal["static", "dynamic"] | None = _option(
         values.one_of("static", "dynamic"),

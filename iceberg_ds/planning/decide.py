@@ -62,7 +62,7 @@ from iceberg_ds.table.locations import PROVIDER, why_not_trusted
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.partitioning import PartitionSplitter, why_not_readable
-from iceberg_ds.table.requests import CommitRequest, joined, spec_request
+from iceberg_ds.table.requests import CommitRequest, UpgradeFormatVersion, joined, spec_request
 from iceberg_ds.table.schema_evolution import EvolutionPolicy, metadata_with, propose_request, propose_schema
 from iceberg_ds.table.sort_order import RowOrder
 from iceberg_ds.table.spark_types import iceberg_schema, json_schema
@@ -332,12 +332,24 @@ def _changes(wish: Wish) -> list[Propose]:
         return propose_request(wish.written.columns(metadata.schema()), metadata, wish.policy, table_name=wish.name)
 
     return [
+        lambda metadata: _upgrading(options, metadata),
         *([] if keyed is None else [keyed.rekeying]),
         *([] if wish.policy.replace_types else [columns]),  # columns that are replaced change with the rows
         lambda metadata: _repartitioning(options, metadata),
         *([] if keyed is None else [keyed.adding_delete_spec]),
         lambda metadata: _reordering(options, metadata),
     ]
+
+
+def _upgrading(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
+    """Return the request that upgrades the format of a table, None if it stays."""
+    wanted = int(options.format_version or 0)
+    if not options.upgrade_format or wanted <= metadata.format_version:
+        return None
+    return CommitRequest(
+        requirements=(AssertTableUUID(uuid=metadata.table_uuid),),
+        updates=(UpgradeFormatVersion(format_version=wanted),),
+    )
 
 
 def _replacing_columns(wish: Wish, metadata: TableMetadata, table: Table, route: Route) -> SchemaChange | None:

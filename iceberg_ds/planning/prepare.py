@@ -24,10 +24,12 @@ from iceberg_ds.io.files import is_local
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.places import misplaced, why_not_a_place
 from iceberg_ds.io.stores import StoredFile
+from iceberg_ds.options.readers import without_vectors
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import new_table_properties
 from iceberg_ds.plan import NewTable
 from iceberg_ds.planning.decide import Decision, Target, forks_at_once
+from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.specs import new_sort_order, new_spec
@@ -76,7 +78,14 @@ def prepare(
         return decision.change
 
     if decision.change is not None:
+        before = target.metadata.format_version
         target = Target.of(catalog, alter_table(catalog, options.table, propose, loaded=target.table))
+        if before < VERSION_3 <= target.metadata.format_version:
+            logger.warning(
+                "Upgraded %s to format version 3. Not known to read its deletion vectors: %s",
+                identifier_text(options.table),
+                ", ".join(without_vectors()),
+            )
     if target.table is not None and forks_at_once(options) and not target.metadata.snapshots:
         target = Target.of(catalog, with_first_snapshot(catalog, options, target.table))
         decision = decide(target)
@@ -107,6 +116,10 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
         raise OptionError(
             f"Cannot create {name}: readers would not agree on a place of that name: {reason}. Choose another name, or "
             "say where the table goes with option 'location'."
+        )
+    if options.format_version == "3" and not catalog.holds_branches:
+        raise OptionError(
+            f"Cannot create {name}: option 'format-version' is 3, which Nessie does not know: give 2, or leave it out."
         )
     with naming_action(f"create {name}"):
         new_table = NewTable(
