@@ -9,9 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFileContent, ManifestEntry
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyroaring import BitMap64
 from support.tables.sink import local
+
+from iceberg_ds.snapshots.manifests import all_entries, deletion_vector, referenced_data_file
 
 Row = dict[str, Any]
 _FIELD_ID = b"PARQUET:field_id"
@@ -65,8 +68,9 @@ def listed(table: Table, branch: str = "main", snapshot_id: int | None = None) -
     found: dict[DataFileContent, list[Listed]] = defaultdict(list)
     snapshot = table.snapshot_by_name(branch) if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     for manifest in snapshot.manifests(table.io) if snapshot is not None else []:
-        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-            found[entry.data_file.content].append(Listed(entry=entry, spec_id=manifest.partition_spec_id))
+        for entry in all_entries(table.io, manifest):  # as version 3 has them
+            if entry.status is not ManifestEntryStatus.DELETED:
+                found[entry.data_file.content].append(Listed(entry=entry, spec_id=manifest.partition_spec_id))
     return found
 
 
@@ -99,10 +103,17 @@ _Hidden = dict[str, list[tuple[int, tuple[int, str], int]]]
 def hidden_positions_of(deletes: list[Listed]) -> _Hidden:
     """Return what position deletes say of each file: the position, and of what place and number the delete is."""
     found: _Hidden = defaultdict(list)
+    vectors: _Hidden = {}
     for delete_file in deletes:
+        if delete_file.entry.data_file.file_format is FileFormat.PUFFIN:
+            path, positions = _vector(delete_file.entry.data_file)
+            assert path not in vectors, f"{path} has two deletion vectors"
+            vectors[path] = [(position, delete_file.place, delete_file.number) for position in positions]
+            continue
         for row in _rows(delete_file.path):
             found[row["file_path"]].append((row["pos"], delete_file.place, delete_file.number))
-    return found
+    # Position delete files do not count for a data file with a vector.
+    return {**found, **vectors}
 
 
 def hidden_in(data_file: Listed, hidden: _Hidden) -> set[int]:
@@ -125,6 +136,18 @@ def _deleted(table: Table, data_file: Listed, deletes: list[Listed]) -> set[int]
             own = zip(*(columns.get(number, [None] * count) for number in delete_file.key_ids), strict=True)
             found |= {position for position, key in enumerate(own) if key in keys}
     return found
+
+
+def _vector(entry: DataFile) -> tuple[str, list[int]]:
+    """Return the data file of a deletion vector, and the positions in it."""
+    path, place = referenced_data_file(entry), deletion_vector(entry)
+    assert path is not None
+    assert place is not None
+    offset, length = place
+    # Before the bitmap are its length and magic bytes, behind it is a checksum.
+    positions = list(BitMap64.deserialize(local(entry.file_path).read_bytes()[offset + 8 : offset + length - 4]))
+    assert len(positions) == entry.record_count
+    return path, positions
 
 
 @lru_cache(maxsize=4096)
