@@ -226,16 +226,18 @@ class KeyReports:
     def _write_deletes(self, table: Table, hidden: Sequence[HiddenRows]) -> tuple[DataFile, ...]:
         written: list[DataFile] = []
         paths, specs = self._new_paths(table.metadata), table.metadata.specs()
-        if hidden and has_vectors(table.metadata):
-            return write_deletion_vectors(table.io, paths.next_of_vectors(), hidden)
+        with_vectors = has_vectors(table.metadata)
         try:
-            for rows in _by_file_of_deletes(hidden):
+            if hidden and with_vectors:
+                written += write_deletion_vectors(table.io, paths.next_of_vectors(), hidden)
+                fault_point(FaultPoint.FILE_CLOSED)
+            for rows in () if with_vectors else _by_file_of_deletes(hidden):
                 first = rows[0].data_file
                 path = paths.next(specs[first.spec_id], first.partition)
                 written.append(write_position_deletes(table.io, path, rows, self._write.files))
                 fault_point(FaultPoint.FILE_CLOSED)
         except BaseException:
-            delete_files(table.io, [found.file_path for found in written], Proof.NEVER_SENT)
+            delete_files(table.io, dict.fromkeys(found.file_path for found in written), Proof.NEVER_SENT)
             raise
         return tuple(written)
 

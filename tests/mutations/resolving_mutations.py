@@ -14,6 +14,7 @@ _PUBLICATION = "unit/deletes/test_publish.py::"
 _BRANCHES = "unit/snapshots/test_refs.py::"
 _RACES = "acceptance/test_jvm_peer_races.py::"
 _COMMITTING = "unit/deletes/test_upsert.py::"
+_VECTORS = "unit/deletes/test_vectors.py::"
 
 _PARTITIONS = "unit/deletes/test_every_partition.py::"
 
@@ -247,6 +248,41 @@ RESOLVING: tuple[Mutation, ...] = (
             _CONVERTING + "test_compaction_that_began_before_the_deletes_is_refused_after_their_conversion",
         ),
         spark_tests=(_RACES + "test_runtime_that_began_before_lands_rightly_or_is_refused",),
+    ),
+    Mutation(
+        name="a deletion vector that others have replaced meanwhile is taken for the one that was merged",
+        file="deletes/work.py",
+        before=" or self.late_keys is not None or self.has_vector\n",
+        after=" or self.late_keys is not None\n",
+        tests=(_VECTORS + "test_vector_that_others_replace_meanwhile_is_merged_anew",),
+    ),
+    Mutation(
+        name="a data file has two deletion vectors",
+        file="deletes/search.py",
+        before="left_alone(read.files, rewritten | vectors)",
+        after="left_alone(read.files, rewritten)",
+        tests=(_VECTORS + "test_new_vector_takes_over_the_old_one_and_leaves_those_beside_it",),
+    ),
+    Mutation(
+        name="a deletion vector goes with the others in its file",
+        file="deletes/search.py",
+        before="(self.dropped if name_of(entry.data_file) in gone else self.kept)",
+        after="(self.dropped if any(name.startswith(entry.data_file.file_path) for name in gone) else self.kept)",
+        tests=(_VECTORS + "test_new_vector_takes_over_the_old_one_and_leaves_those_beside_it",),
+    ),
+    Mutation(
+        name="a new deletion vector lacks what position deletes hid before",
+        file="deletes/tasks.py",
+        before="found.all_hidden if self._plan.with_vectors else found.positions",
+        after="found.positions",
+        tests=(_VECTORS + "test_position_deletes_of_version_2_become_part_of_the_vector",),
+    ),
+    Mutation(
+        name="a file of deletion vectors goes although one of them is of use",
+        file="deletes/search.py",
+        before="if file.file_path not in used]",
+        after="if file.file_path]",
+        tests=(_VECTORS + "test_vector_that_others_replace_meanwhile_is_merged_anew",),
     ),
     Mutation(
         name="rows that position deletes hid are not looked for again though these are gone",

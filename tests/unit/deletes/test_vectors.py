@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from typing import Any
 
@@ -20,9 +21,11 @@ from support.tables.reading import read_by_tasks
 from support.tables.sink import Sink, local
 
 from iceberg_ds.deletes.index import vector_of
+from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests
 from iceberg_ds.snapshots.version_3 import referenced_data_file
+from iceberg_ds.table.requests import UpgradeFormatVersion
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -144,7 +147,7 @@ def test_vector_that_others_replace_meanwhile_is_merged_anew(
     """Rows that the other writer deletes would come back, or a data file would have two vectors."""
     upsert(keyed, "position", changed(7))
 
-    with at_step(FaultPoint.TASK_WRITTEN, lambda: upsert(keyed, "position", changed(*theirs))):
+    with at_step(FaultPoint.COMMIT_BEGUN, lambda: upsert(keyed, "position", changed(*theirs))):
         upsert(keyed, "position", changed(*ours))
 
     assert values(keyed) == expected(7, *theirs, *ours)
@@ -182,3 +185,40 @@ def test_rows_that_lose_to_other_tasks_are_hidden_by_vectors(sink: Sink) -> None
 
     assert values(sink) == {1: 20, 2: 30}
     assert hidden_rows(sink) == 1
+
+
+@pytest.mark.parametrize("encoding", ["position", "copy-on-write"])
+def test_table_that_is_upgraded_meanwhile_gets_no_position_delete_file(sink: Sink, encoding: RowEncoding) -> None:
+    """A table of version 3 would have new deletes that only version 2 allows, or rows without their ids."""
+    sink.create(KEYED_SCHEMA)
+    upsert(sink, "position", *apart(FIRST))
+    upgrade = UpgradeFormatVersion(format_version=3)
+
+    def upgraded() -> None:
+        sink.catalog.send(sink.table(), (), (upgrade,))
+        upsert(sink, "position", changed(7))
+
+    with at_step(FaultPoint.COMMIT_BEGUN, upgraded):
+        upsert(sink, encoding, changed(1, 2))
+
+    assert values(sink) == expected(1, 2, 7)
+    assert hidden_rows(sink) == (3 if encoding == "position" else 1)
+    assert not unreferenced_files(sink.table())
+
+
+def test_vectors_come_whole_from_tasks(keyed: Sink) -> None:
+    """The driver would not know which part of a file a vector is, or in which partition."""
+    upsert(keyed, "position", changed(1))
+    table = keyed.table()
+    (entry,) = (
+        entry.data_file
+        for one in live_manifests(table.io, table.current_snapshot())
+        for entry in all_entries(table.io, one)
+        if vector_of(entry.data_file) is not None
+    )
+    entry.spec_id = 0
+
+    sent = pickle.loads(pickle.dumps(entry))  # noqa: S301  # just pickled
+
+    assert (vector_of(sent), referenced_data_file(sent)) == (vector_of(entry), referenced_data_file(entry))
+    assert (sent.partition, sent.spec_id) == (entry.partition, 0)

@@ -172,9 +172,8 @@ def compared(before: list[ScanTask], after: list[ScanTask]) -> list[tuple[str, s
     for one in changed_tasks(before, after, STEP):
         assert one.change is not None
         by = one.hidden_by
-        told = (
-            None if by is None else (by.work.positions, [key.path for key in by.work.keys], by.work.vector is not None)
-        )
+        work = None if by is None else by.work
+        told = None if work is None else (work.positions, [key.path for key in work.keys], work.vector is not None)
         found.append((one.change.kind, one.work.path, told))
     return found
 
