@@ -15,7 +15,7 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.typedef import Record
 
 from iceberg_ds.errors import DataFileError
-from iceberg_ds.snapshots.manifests import deletion_vector, referenced_data_file
+from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows
 

@@ -14,7 +14,8 @@ from pyiceberg.table import Table
 from pyroaring import BitMap64
 from support.tables.sink import local
 
-from iceberg_ds.snapshots.manifests import all_entries, deletion_vector, referenced_data_file
+from iceberg_ds.snapshots.manifests import all_entries
+from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 
 Row = dict[str, Any]
 _FIELD_ID = b"PARQUET:field_id"

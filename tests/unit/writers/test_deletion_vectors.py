@@ -17,7 +17,7 @@ from pyroaring import BitMap64
 from iceberg_ds import __version__
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.messages import RowCountError
-from iceberg_ds.snapshots.manifests import deletion_vector, referenced_data_file
+from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 from iceberg_ds.writers import deletion_vectors
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows
