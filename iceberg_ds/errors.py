@@ -50,7 +50,7 @@ class TableNotFoundError(IcebergSinkError, LookupError):
 class UnsupportedTableError(IcebergSinkError, ValueError):
     """The table has a feature that this sink cannot write without breaking it.
 
-    It is a view, of format version 3 or encrypted, has ORC or Avro files, or an unknown transform.
+    It is a view or encrypted, has ORC or Avro files, an unknown transform, or column types that are not written.
 
     Next: Write to another table.
     """

@@ -184,7 +184,7 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
     Raises:
         OptionError: The options or arguments are malformed, or name another table.
         TableNotFoundError: The table does not exist.
-        UnsupportedTableError: The table's format version is 3, or its delete files cannot be read; nothing was
+        UnsupportedTableError: The table's delete files cannot be read, or it cannot be written; nothing was
             committed.
         DataFileError: Files could not be read or written, or new files do not have the rows of the old ones; nothing
             was committed.

@@ -288,8 +288,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         options=("delete-encoding=equality",),
         kind=Kind.UPSERT,
-        problem="option 'delete-encoding' is equality, which format(\"icebergsink\") writes. Expected position or "
-        "copy-on-write",
+        problem="option 'delete-encoding' is equality, which format(\"icebergsink\") writes. Expected auto, "
+        "position, deletion-vector or copy-on-write",
     ),
     Rule(
         options=("publish-converted",),
@@ -304,7 +304,7 @@ RULES: tuple[Rule, ...] = (
             problem=f"option 'delete-encoding' is {encoding}, for which old rows must be looked for by a job of Spark. "
             f"{_UPSERT}",
         )
-        for encoding in ("position", "copy-on-write")
+        for encoding in ("position", "deletion-vector", "copy-on-write")
     ),
     Rule(
         options=("sequence-scope=table",),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,6 @@ from pyspark.sql.streaming import StreamingQuery
 from support.exhaustive import few
 from support.spark.jobs import SCHEMA, numbered, write_source
 from support.spark.tables import FORMAT, Warehouse
-from support.tables.sink import local
 
 TIMEOUT_S = 300
 
@@ -293,23 +290,6 @@ def test_null_in_a_required_nested_field_fails_and_leaves_nothing(
     assert f"{nested.name}'" in text
     assert house.ids() == [1, 2]
     assert house.data_files() == house.referenced()
-
-
-@pytest.mark.exhaustive
-def test_table_of_format_version_3_is_refused(spark: SparkSession, house: Warehouse) -> None:
-    """A table would be written without what version 3 demands, and break."""
-    house.append(numbered(spark, 0, 3))
-    table = house.table()
-    metadata = json.loads(local(table.metadata_location).read_text())
-    raised = local(table.metadata_location).with_name("00009-raised.metadata.json")
-    raised.write_text(json.dumps({**metadata, "format-version": 3, "next-row-id": 0}))
-    with sqlite3.connect(house.folder / "catalog.db") as database:
-        database.execute("UPDATE iceberg_tables SET metadata_location = ?", (f"file://{raised}",))
-    database.close()
-
-    text = refusal(writer_of(numbered(spark, 3, 6), house))
-
-    assert "Cannot write to db.t: its format version is 3, and versions 1 and 2 can be written" in text
 
 
 @pytest.mark.parametrize(

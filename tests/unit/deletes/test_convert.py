@@ -744,17 +744,6 @@ def test_file_whose_other_columns_have_no_field_ids_is_not_rewritten(sink: Sink)
     assert unreferenced_files(sink.table()) == set()
 
 
-def test_format_version_3_is_refused(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Position deletes would be written where the format wants deletion vectors."""
-    make(sink)
-    table = sink.table()
-    table.metadata = table.metadata.model_copy(update={"format_version": 3})
-    monkeypatch.setattr(type(sink.catalog), "load_table", lambda *_: table)
-
-    with pytest.raises(UnsupportedTableError, match="its format version is 3, and versions 1 and 2 can be written"):
-        convert(sink)
-
-
 def test_files_are_not_written_without_a_column_that_others_delete_by(sink: Sink) -> None:
     """Rows that are deleted by a column that the table has dropped would come back."""
     sink.append(0, 1, 2)

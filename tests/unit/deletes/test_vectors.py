@@ -22,6 +22,7 @@ from support.tables.sink import Sink, local
 
 from iceberg_ds.deletes.index import vector_of
 from iceberg_ds.deletes.work import RowEncoding
+from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests
 from iceberg_ds.snapshots.version_3 import referenced_data_file
@@ -222,3 +223,14 @@ def test_vectors_come_whole_from_tasks(keyed: Sink) -> None:
 
     assert (vector_of(sent), referenced_data_file(sent)) == (vector_of(entry), referenced_data_file(entry))
     assert (sent.partition, sent.spec_id) == (entry.partition, 0)
+
+
+@pytest.mark.parametrize(("version", "encoding"), [("2", "deletion-vector"), ("3", "position")])
+def test_encoding_of_the_other_version_is_refused_before_anything_is_written(
+    sink: Sink, version: str, encoding: str
+) -> None:
+    """Rows would be written that the commit then refuses, or deletes that the format forbids."""
+    sink.create(KEYED_SCHEMA, format_version=version)
+
+    with pytest.raises(OptionError, match=f"is {encoding}, which is not in format version {version}, the table's"):
+        upsert(sink, "position", changed(1), delete_encoding=encoding)

@@ -444,7 +444,9 @@ def test_version_3_is_refused(filled: Sink, monkeypatch: pytest.MonkeyPatch) -> 
     table.metadata = table.metadata.model_copy(update={"format_version": 3})
     monkeypatch.setattr(type(filled.catalog), "load_table", lambda *_: table)
 
-    with pytest.raises(UnsupportedTableError, match="its format version is 3, and versions 1 and 2 can be written"):
+    with pytest.raises(
+        UnsupportedTableError, match="its format version is 3, in which a data file has one deletion vector"
+    ):
         PositionDeleteRewrite(filled.catalog, filled.options, None, Selection()).run(CommitMeter())
 
 

@@ -66,7 +66,7 @@ def test_write_without_keys_has_none_of_them() -> None:
         ("operation-column", "op, kind", "expected the name of one column"),
         ("delete-when", "deleted is so", "expected a predicate"),
         ("keys-not-enforced", "yes", "expected true or false"),
-        ("delete-encoding", "tombstones", "expected one of auto, equality, position, copy-on-write"),
+        ("delete-encoding", "tombstones", "expected one of auto, equality, position, deletion-vector, copy-on-write"),
     ],
 )
 def test_malformed_value_is_named_with_what_is_expected(name: str, value: str, reason: str) -> None:
@@ -77,11 +77,9 @@ def test_malformed_value_is_named_with_what_is_expected(name: str, value: str, r
     assert reason in text
 
 
-def test_deletion_vectors_are_refused_with_what_to_do() -> None:
-    """A user would believe that the table gets them."""
-    text = refusal({**KEYED, "delete-encoding": "Deletion-Vector"})
-
-    assert "deletion vectors need format version 3, which is not written: expected position instead" in text
+def test_deletion_vectors_are_an_encoding() -> None:
+    """A user of version 3 could not say what the table gets."""
+    assert parse_options({"table": "db.t", **KEYED, "delete-encoding": "Deletion-Vector"}).delete_encoding is not None
 
 
 @pytest.mark.parametrize(
