@@ -14,10 +14,11 @@ from mutations.routing_mutations import ROUTING
 from mutations.row_level_mutations import ROW_LEVEL
 from mutations.streaming_mutations import STREAMING
 from mutations.transaction_mutations import TRANSACTIONS
+from mutations.version_3_mutations import VERSION_3
 from mutations.watching_mutations import WATCHING
 from mutations.writing_mutations import WRITING
 
 MUTATIONS = (
     *(*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS),
-    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY, *READING, *STREAMING, *ROW_LEVEL),
+    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY, *READING, *STREAMING, *ROW_LEVEL, *VERSION_3),
 )

@@ -13,7 +13,7 @@ DATA_REWRITES = (
     Mutation(
         name="position deletes that land beside a rewrite are forgotten",
         file="maintenance/rebase.py",
-        before="            is_behind = is_behind or frozenset(there[0].positions) != found.positions[item.path]\n",
+        before="            is_behind = is_behind or is_new\n",
         after="            is_behind = False\n",
         tests=(_MEANWHILE, _MOVED, _ANY),
     ),
@@ -34,7 +34,7 @@ DATA_REWRITES = (
     Mutation(
         name="rows of a file that others removed meanwhile come back",
         file="maintenance/rebase.py",
-        before="            if len(there) != 1 or there[0].sequence_number != item.sequence_number:\n",
+        before="            if len(there) != 1 or _numbers(there[0]) != _numbers(item):\n",
         after="            if not there:\n                continue\n            if len(there) != 1:\n",
         tests=(_MEANWHILE,),
     ),

@@ -214,15 +214,15 @@ WRITING = (
     Mutation(
         name="a manifest list goes on from the one before, whatever it is to list",
         file="snapshots/manifests.py",
-        before="while is_same_codec and old and old[-1].is_full and old[-1].is_end_of(manifests, end):",
-        after="while is_same_codec and old and old[-1].is_full:",
+        before="while old and old[-1].is_full and old[-1].is_end_of(manifests, end):",
+        after="while old and old[-1].is_full:",
         tests=("unit/snapshots/test_manifest_lists.py::test_merges_and_overwrites_take_entries_away",),
     ),
     Mutation(
         name="blocks of another codec go into a manifest list",
         file="snapshots/manifests.py",
-        before="is_same_codec = before is not None and before.codec == codec",
-        after="is_same_codec = before is not None",
+        before="if before is not None and before.form == form else []",
+        after="if before is not None else []",
         tests=("unit/snapshots/test_manifest_lists.py::test_list_is_compressed_as_the_table_wants_it_now",),
     ),
     Mutation(

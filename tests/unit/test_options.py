@@ -467,7 +467,7 @@ def test_groups_of_options_keep_their_keys_and_values() -> None:
         ({"snapshot-property.self": "x"}, "what readers go by: self"),
         ({"table-property.format-version": "1"}, "an option of its own"),
         ({"check-nullability": "false"}, "would break the table"),
-        ({"format-version": "3"}, "expected one of 1, 2"),
+        ({"format-version": "4"}, "expected one of 1, 2, 3"),
         ({"replace-where": "id === 1"}, "expected a predicate"),
         ({"location": "/"}, "expected a location"),
     ],

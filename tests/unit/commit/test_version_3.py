@@ -133,3 +133,11 @@ def test_deletes_of_version_2_do_not_go_into_a_table_of_version_3(sink: Sink) ->
 
     with pytest.raises(CommitConflictError, match="its format version became 3 while the rows were written"):
         check_version(table.metadata, sink.plan().write, [deletes])
+
+
+def test_files_of_one_manifest_are_numbered_one_after_the_other(sink: Sink) -> None:
+    """Rows of two files would have one id."""
+    plan = sink.plan()
+    sink.commit(sink.write(rows(1, 2), rows(3), rows(4), plan=plan))
+
+    assert sorted(number for number in ids_of_files(sink).values() if number is not None) == [0, 2, 3]

@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntryStatus
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
+from pyspark.sql.types import StructType
 from support.checks.invariants import unreferenced_files
 from support.keys.conversions import convert
 from support.keys.conversions import meanwhile as at_step
@@ -234,3 +235,17 @@ def test_encoding_of_the_other_version_is_refused_before_anything_is_written(
 
     with pytest.raises(OptionError, match=f"is {encoding}, which is not in format version {version}, the table's"):
         upsert(sink, "position", changed(1), delete_encoding=encoding)
+
+
+def test_overwrite_takes_the_vectors_of_its_files_along(sink: Sink) -> None:
+    """Vectors of files that are gone would stay for good, and be read by every reader."""
+    sink.create(KEYED_SCHEMA, BY_REGION, format_version="3")
+    upsert(sink, "position", *apart(FIRST))
+    upsert(sink, "position", changed(1, 3))
+    row = {"id": 50, "region": "EU", "amount": 5}
+    schema = StructType().add("id", "long", nullable=False).add("region", "string").add("amount", "long")
+
+    sink.overwrite([row], schema=schema, overwrite_mode="dynamic")
+
+    assert values(sink) == {50: 5, 0: 0, 2: 2, 4: 4, 6: 6}
+    assert vectors(sink) == {}

@@ -22,6 +22,7 @@ _TEXTS = {
     **dict.fromkeys(("keys", "sequence-by", "operation-column", "soft-delete-column", "metadata-columns"), _COLUMN),
     "delete-encoding": "equality",
     "delete-when": "gone = true",
+    "format-version": "2",
     "isolation-level": "snapshot",
     "location": "file:/x",
     "max-bad-rows": "1%",

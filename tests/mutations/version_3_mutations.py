@@ -1,0 +1,90 @@
+"""Mutations of what tables of format version 3 promise: rows with ids that last, one deletion vector a data file."""
+
+from __future__ import annotations
+
+from mutations.mutating import Mutation
+
+_COMMITS = "unit/commit/test_version_3.py::"
+_VECTORS = "unit/deletes/test_vectors.py::"
+_NUMBERED = _COMMITS + "test_each_snapshot_numbers_the_rows_that_it_adds"
+_UPGRADED = _COMMITS + "test_table_is_upgraded_where_the_user_asks_for_it"
+
+VERSION_3: tuple[Mutation, ...] = (
+    Mutation(
+        name="a snapshot gives its rows ids that other rows have",
+        file="snapshots/snapshot.py",
+        before="first_row_id=next_row_id(metadata) if has_row_ids else None",
+        after="first_row_id=0 if has_row_ids else None",
+        tests=(_NUMBERED,),
+    ),
+    Mutation(
+        name="two manifests of a snapshot get the same row ids",
+        file="snapshots/version_3.py",
+        before="            self._following += rows\n",
+        after="            self._following += 0\n",
+        tests=(_UPGRADED,),
+    ),
+    Mutation(
+        name="the files of a manifest all begin with one row id",
+        file="snapshots/version_3.py",
+        before="            following += entry.data_file.record_count\n",
+        after="            following += 0\n",
+        tests=(_COMMITS + "test_files_of_one_manifest_are_numbered_one_after_the_other",),
+    ),
+    Mutation(
+        name="rows that stay get new ids when their manifest is written again",
+        file="snapshots/version_3.py",
+        before="            entry.data_file[_FILE_FIRST_ROW_ID] = following\n",
+        after="            following += 0\n",
+        tests=(_COMMITS + "test_ids_of_files_stay_when_their_manifests_are_written_again",),
+    ),
+    Mutation(
+        name="rows that are written again lose their ids",
+        file="commit/overwrite.py",
+        before="(_scan_task(entry, deletes), lineage_of(entry.data_file, entry.sequence_number))",
+        after="(_scan_task(entry, deletes), None)",
+        tests=(_COMMITS + "test_rows_of_a_file_that_is_written_again_carry_their_ids",),
+    ),
+    Mutation(
+        name="rows that are written again twice get the ids of their new places",
+        file="table/lineage.py",
+        before="pc.coalesce(own, values)",
+        after="values",
+        tests=(_COMMITS + "test_rows_of_a_file_that_is_written_again_carry_their_ids",),
+    ),
+    Mutation(
+        name="a snapshot takes a sequence number that another branch has taken",
+        file="catalog/own_storage.py",
+        before="    if number <= last:\n",
+        after="    if number < 0:\n",
+        tests=(_COMMITS + "test_number_that_another_branch_took_is_taken_anew",),
+    ),
+    Mutation(
+        name="a table of version 3 gets position delete files",
+        file="commit/validate.py",
+        before="if metadata.format_version >= VERSION_3 and any(",
+        after="if metadata.format_version > VERSION_3 and any(",
+        tests=(_COMMITS + "test_deletes_of_version_2_do_not_go_into_a_table_of_version_3",),
+    ),
+    Mutation(
+        name="work that was done for version 2 goes into a table of version 3",
+        file="deletes/search.py",
+        before="{answer.with_vectors for answer in self.hit} <= {has_vectors(metadata)}",
+        after="{answer.with_vectors for answer in self.hit} <= {True, False}",
+        tests=(_VECTORS + "test_table_that_is_upgraded_meanwhile_gets_no_position_delete_file",),
+    ),
+    Mutation(
+        name="a vector stays though its data file is overwritten",
+        file="commit/overwrite.py",
+        before="            is_gone = is_vector and referenced_data_file(entry.data_file) in gone\n",
+        after="            is_gone = is_vector and not gone\n",
+        tests=(_VECTORS + "test_overwrite_takes_the_vectors_of_its_files_along",),
+    ),
+    Mutation(
+        name="a table is upgraded without being asked",
+        file="planning/decide.py",
+        before="    if not options.upgrade_format or wanted <= metadata.format_version:\n",
+        after="    if wanted <= metadata.format_version:\n",
+        tests=(_UPGRADED,),
+    ),
+)
