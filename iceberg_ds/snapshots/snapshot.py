@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -65,11 +65,10 @@ from iceberg_ds.snapshots.refs import (
 )
 from iceberg_ds.snapshots.txn import TxnMarker, marker_summary
 from iceberg_ds.snapshots.txn_properties import record_write
-from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, next_row_id, unnumbered_rows
+from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, next_row_id, unnumbered_rows, with_own_size
 from iceberg_ds.table.partitioning import partition_path, place_of
 from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest, UpgradeFormatVersion
 
-_SIZE = [field.name for field in DATA_FILE_TYPE[2].fields].index("file_size_in_bytes")
 _PARTITION_LIMIT_PROPERTY = "write.summary.partition-limit"
 
 
@@ -179,24 +178,14 @@ def change_summary(metadata: TableMetadata, change: Change) -> dict[str, str]:
     specs = {spec_id: _Paths(spec) for spec_id, spec in metadata.specs().items()}
     # The collector only ever asks a spec for the path of a partition.
     for data_file in change.added:
-        collector.add_file(_counted(data_file), metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
+        collector.add_file(with_own_size(data_file), metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
     for data_file in change.removed:
-        collector.remove_file(_counted(data_file), metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
+        collector.remove_file(with_own_size(data_file), metadata.schema(), specs[data_file.spec_id])  # type: ignore[arg-type]
     counts = {**collector.build(), **({KEEPS_ROWS_KEY: "true"} if change.keeps_rows else {})}
     for name, files in (("added", change.added), ("removed", change.removed)):
         if vectors := sum(deletion_vector(found) is not None for found in files):
             _count_apart(counts, name, vectors)
     return counts
-
-
-def _counted(data_file: DataFile) -> DataFile:
-    """Return a file with the bytes that count: of a deletion vector its own, because several share a file."""
-    if (place := deletion_vector(data_file)) is None:
-        return data_file
-    counted = DataFile(*(data_file[position] for position in range(len(data_file))))
-    counted.spec_id = data_file.spec_id
-    counted[_SIZE] = place[1]
-    return counted
 
 
 def _count_apart(counts: dict[str, str], name: str, vectors: int) -> None:

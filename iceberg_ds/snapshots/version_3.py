@@ -12,7 +12,6 @@ the manifest adds inherit them in their order, and the rows of a file in theirs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from copy import copy
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
@@ -40,6 +39,7 @@ VERSION_3: TableVersion = 3
 _POSITIONS = {field.field_id: position for position, field in enumerate(DATA_FILE_TYPE[VERSION_3].fields)}
 # Spec, "Manifests": first_row_id, referenced_data_file, content_offset and content_size_in_bytes.
 _FILE_FIRST_ROW_ID, _REFERENCED = _POSITIONS[142], _POSITIONS[143]
+_SIZE = _POSITIONS[104]
 _CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[144], _POSITIONS[145]
 _LIST_FIELDS = MANIFEST_LIST_FILE_SCHEMAS[VERSION_3].fields
 # Spec, "Manifest Lists": first_row_id.
@@ -49,11 +49,26 @@ _LIST_FIRST_ROW_ID = [field.field_id for field in _LIST_FIELDS].index(520)
 def with_all_fields(data_file: DataFile) -> DataFile:
     """Return a data or delete file with a place for each field of version 3; itself if it has them."""
     missing = len(_POSITIONS) - len(data_file)
-    if not missing:
+    return data_file if not missing else _rebuilt(data_file, [*_values(data_file), *[None] * missing])
+
+
+def with_own_size(data_file: DataFile) -> DataFile:
+    """Return an entry with the bytes that are its own: those of a deletion vector, because several share a file."""
+    if (place := deletion_vector(data_file)) is None:
         return data_file
-    whole = copy(data_file)  # with the id of its partition spec
-    whole._data = [*data_file._data, *[None] * missing]  # noqa: SLF001  # a record has no other way to grow
-    return whole
+    values = _values(data_file)
+    values[_SIZE] = place[1]
+    return _rebuilt(data_file, values)
+
+
+def _values(data_file: DataFile) -> list[object]:
+    return [data_file[position] for position in range(len(data_file))]
+
+
+def _rebuilt(data_file: DataFile, values: Iterable[object]) -> DataFile:
+    rebuilt = DataFile(*values)
+    rebuilt.spec_id = data_file.spec_id
+    return rebuilt
 
 
 def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:

@@ -109,6 +109,7 @@ RESTS_ON_INNER_PARTS = {
     "pyiceberg_inner",
     "snapshots.manifest_file",
     "snapshots.manifests",
+    "snapshots.version_3",
     "spark.filesystems",
 }
 INNER_PACKAGES = ("pyiceberg.avro",)
