@@ -39,6 +39,7 @@ from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, with_lineage
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
+from iceberg_ds.writers.deletion_vectors import vector_of, vector_positions
 from iceberg_ds.writers.position_deletes import hidden_positions
 from iceberg_ds.writers.rewriting import NoFieldIdsError, count_positions, remaining_rows
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
@@ -323,7 +324,7 @@ class PartialRewriter:
             raise TypeError(f"{overwrite} replaces whole partitions")
         attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
         row_filter = RowFilter.of(overwrite, table.metadata.schema())
-        hidden = hidden_positions(table.io, [deletes.file_path for deletes in task.delete_files], path)
+        hidden = _hidden_positions(table.io, task)
         there = CountedBatches(read_rows(table, task, hidden, lineage))
         staying = CountedBatches(_failing(row_filter, path, there))
         written = self._written[_key(task.file)] = write_task(self._plan(table, lineage), staying, attempt)
@@ -338,6 +339,13 @@ class PartialRewriter:
         plan = WritePlan.into(table.metadata, self._write, table.io.properties)
         schema = plan.schema if lineage is None else with_lineage(plan.schema)
         return replace(plan, schema=schema, case_sensitive=True)
+
+
+def _hidden_positions(io: FileIO, task: FileScanTask) -> pa.Array:
+    vectors = [vector for deletes in task.delete_files if (vector := vector_of(deletes)) is not None]
+    if vectors:
+        return vector_positions(io, vectors[0])
+    return hidden_positions(io, [deletes.file_path for deletes in task.delete_files], task.file.file_path)
 
 
 def _key(data_file: DataFile) -> tuple[str, int | None]:
@@ -395,6 +403,7 @@ def _scan_tasks(
     paths = {data_file.file_path for data_file in data_files}
     found: dict[str, ManifestEntry] = {}
     deletes = DeleteFileIndex()
+    vectors: dict[str | None, DataFile] = {}
     head = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     for entry in (entry for manifest in live_manifests(table.io, head) for entry in live_entries(table.io, manifest)):
         listed = entry.data_file
@@ -408,6 +417,8 @@ def _scan_tasks(
                 )
             if listed.file_path in paths:
                 found[listed.file_path] = entry
+        elif vector_of(listed) is not None:
+            vectors[referenced_data_file(listed)] = listed
         elif listed.content == DataFileContent.POSITION_DELETES and listed.file_format is FileFormat.PARQUET:
             deletes.add_delete_file(entry, _partition_of(listed))
         else:
@@ -418,13 +429,15 @@ def _scan_tasks(
                 f"they cannot be read: {reason}. Compact the table first, or replace whole partitions."
             )
     return {
-        path: (_scan_task(entry, deletes), lineage_of(entry.data_file, entry.sequence_number))
+        path: (_scan_task(entry, deletes, vectors.get(path)), lineage_of(entry.data_file, entry.sequence_number))
         for path, entry in found.items()
     }
 
 
-def _scan_task(entry: ManifestEntry, deletes: DeleteFileIndex) -> FileScanTask:
+def _scan_task(entry: ManifestEntry, deletes: DeleteFileIndex, vector: DataFile | None) -> FileScanTask:
     data_file = entry.data_file
+    if vector is not None:  # it has the positions of all other deletes
+        return FileScanTask(data_file, delete_files={vector})
     applying = deletes.for_data_file(entry.sequence_number or 0, data_file, _partition_of(data_file))
     return FileScanTask(data_file, delete_files=applying)
 

@@ -24,10 +24,10 @@ from pyiceberg.types import IcebergType, PrimitiveType
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.plan import NO_SPEC
-from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, referenced_data_file
+from iceberg_ds.snapshots.version_3 import VERSION_3, first_row_id, referenced_data_file
 from iceberg_ds.table.names import FILE_PATH
 from iceberg_ds.table.partitioning import identity_values, place_of
-from iceberg_ds.writers.deletion_vectors import DeletionVector
+from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,19 +94,6 @@ class LiveFiles:
             equalities=found[DataFileContent.EQUALITY_DELETES],
             vectors=vectors,
         )
-
-
-def vector_of(file: DataFile) -> DeletionVector | None:
-    """Return the deletion vector that an entry of a manifest names, None if it is for a whole file.
-
-    Raises:
-        ValueError: It is for a Puffin file, and does not say where in it the vector is.
-    """
-    if file.content != DataFileContent.POSITION_DELETES or file.file_format is not FileFormat.PUFFIN:
-        return None
-    if (place := deletion_vector(file)) is None:
-        raise ValueError(f"the entry of {file.file_path} does not say where its deletion vector is")
-    return DeletionVector(path=file.file_path, offset=place[0], length=place[1], cardinality=file.record_count)
 
 
 def name_of(file: DataFile) -> str:

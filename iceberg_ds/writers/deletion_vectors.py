@@ -26,6 +26,7 @@ from iceberg_ds._version import __version__
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.cleanup import discard_output
 from iceberg_ds.messages import check_rows
+from iceberg_ds.snapshots.version_3 import deletion_vector
 from iceberg_ds.writers.position_deletes import HiddenRows
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,19 @@ class _Blob:
 def has_vectors(metadata: TableMetadata) -> bool:
     """Return whether position deletes that a table gets from now on are deletion vectors, and nothing else."""
     return metadata.format_version >= _VERSION
+
+
+def vector_of(file: DataFile) -> DeletionVector | None:
+    """Return the deletion vector that an entry of a manifest names, None if it is for a whole file.
+
+    Raises:
+        ValueError: It is for a Puffin file, and does not say where in it the vector is.
+    """
+    if file.content != DataFileContent.POSITION_DELETES or file.file_format is not FileFormat.PUFFIN:
+        return None
+    if (place := deletion_vector(file)) is None:
+        raise ValueError(f"the entry of {file.file_path} does not say where its deletion vector is")
+    return DeletionVector(path=file.file_path, offset=place[0], length=place[1], cardinality=file.record_count)
 
 
 def vector_positions(io: FileIO, vector: DeletionVector) -> pa.Array:

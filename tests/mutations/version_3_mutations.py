@@ -41,8 +41,8 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="rows that are written again lose their ids",
         file="commit/overwrite.py",
-        before="(_scan_task(entry, deletes), lineage_of(entry.data_file, entry.sequence_number))",
-        after="(_scan_task(entry, deletes), None)",
+        before="(_scan_task(entry, deletes, vectors.get(path)), lineage_of(entry.data_file, entry.sequence_number))",
+        after="(_scan_task(entry, deletes, vectors.get(path)), None)",
         tests=(_COMMITS + "test_rows_of_a_file_that_is_written_again_carry_their_ids",),
     ),
     Mutation(

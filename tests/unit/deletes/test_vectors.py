@@ -21,17 +21,17 @@ from support.tables.delete_files import delete_ids, delete_positions
 from support.tables.reading import read_by_tasks
 from support.tables.sink import Sink, local
 
-from iceberg_ds.deletes.index import vector_of
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests
 from iceberg_ds.snapshots.version_3 import referenced_data_file
 from iceberg_ds.table.requests import UpgradeFormatVersion
-from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
+from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_of, vector_positions
 
 pytestmark = pytest.mark.usefixtures("waits")
 
+COLUMNS = StructType().add("id", "long", nullable=False).add("region", "string").add("amount", "long")
 BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
 FIRST: list[Event] = [("I", number, "EU" if number % 2 else "US", number, 1) for number in range(8)]
 
@@ -237,15 +237,27 @@ def test_encoding_of_the_other_version_is_refused_before_anything_is_written(
         upsert(sink, "position", changed(1), delete_encoding=encoding)
 
 
+def test_rows_beside_replaced_ones_stay_hidden(sink: Sink) -> None:
+    """Rows that a vector hides would come back when their file is written again."""
+    sink.create(KEYED_SCHEMA, format_version="3")
+    upsert(sink, "position", *apart(FIRST))
+    upsert(sink, "position", changed(1))
+    row = {"id": 4, "region": "EU", "amount": 5}
+
+    sink.overwrite([row], schema=COLUMNS, replace_where="id = 4")
+
+    assert values(sink) == {**expected(1), 4: 5}
+    assert vectors(sink) == {}
+
+
 def test_overwrite_takes_the_vectors_of_its_files_along(sink: Sink) -> None:
     """Vectors of files that are gone would stay for good, and be read by every reader."""
     sink.create(KEYED_SCHEMA, BY_REGION, format_version="3")
     upsert(sink, "position", *apart(FIRST))
     upsert(sink, "position", changed(1, 3))
     row = {"id": 50, "region": "EU", "amount": 5}
-    schema = StructType().add("id", "long", nullable=False).add("region", "string").add("amount", "long")
 
-    sink.overwrite([row], schema=schema, overwrite_mode="dynamic")
+    sink.overwrite([row], schema=COLUMNS, overwrite_mode="dynamic")
 
     assert values(sink) == {50: 5, 0: 0, 2: 2, 4: 4, 6: 6}
     assert vectors(sink) == {}
