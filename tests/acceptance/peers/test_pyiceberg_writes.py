@@ -21,7 +21,7 @@ from support.peer.tables import PeerTable, array, columns, mapping, required
 from support.peer.writes import check, found, operations, put, replace, sink_of, tasks
 from support.tables.sink import arrow_batch, local
 
-from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.writers.row_predicates import RangeCheck
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
@@ -569,16 +569,15 @@ def test_staged_rows_are_on_a_branch(table: PeerTable) -> None:
     check(table, (1, "a"), (2, "b"), branch="staged")
 
 
-@PYICEBERG.case(
-    "test_v3_write_and_read_row_lineage",
-    verdict=DIFFERS("format version 3 is refused", see="limits.md"),
-)
-def test_third_version_of_the_format_is_refused(table: PeerTable) -> None:
+@PYICEBERG.case("test_v3_write_and_read_row_lineage")
+def test_rows_of_version_3_have_ids(table: PeerTable) -> None:
     """Rows would be written without the lineage that version 3 promises."""
-    with pytest.raises((OptionError, UnsupportedTableError), match="3"):
-        put(table, PAIR, [(1, "a")], format_version="3")
+    put(table, PAIR, [(1, "a")], format_version="3")
+    put(table, PAIR, [(2, "b"), (3, "c")])
 
-    assert not table.exists()
+    check(table, (1, "a"), (2, "b"), (3, "c"))
+    snapshots = sink_of(table).table().metadata.snapshots
+    assert [(one.first_row_id, one.added_rows) for one in snapshots] == [(0, 1), (1, 2)]
 
 
 @PYICEBERG.case("test_append_record_batch_reader", "test_append_record_batch_reader_multifile")
