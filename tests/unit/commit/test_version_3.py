@@ -61,6 +61,7 @@ def test_ids_of_files_stay_when_their_manifests_are_written_again(sink: Sink) ->
     sink.append(1)
     sink.append(2)
     before = ids_of_files(sink)
+    assert sorted(number for number in before.values() if number is not None) == [0, 1]
     sink.overwrite(rows(1), replace_where="id = 1")
 
     after = ids_of_files(sink)
@@ -95,11 +96,13 @@ def test_number_that_another_branch_took_is_taken_anew(sink: Sink) -> None:
 
     with at_step(FaultPoint.MANIFESTS_WRITTEN, lambda: other.append(3)):
         sink.append(5)
+    with at_step(FaultPoint.MANIFESTS_WRITTEN, lambda: other.overwrite(rows())):  # it takes no row id
+        sink.append(6)
 
     snapshots = sink.table().metadata.snapshots
-    assert [one.sequence_number for one in snapshots] == [1, 2, 3, 4]
-    assert [one.first_row_id for one in snapshots] == [0, 1, 2, 3]
-    assert sink.ids() == [1, 5]
+    assert [one.sequence_number for one in snapshots] == [1, 2, 3, 4, 5, 6]
+    assert [one.first_row_id for one in snapshots] == [0, 1, 2, 3, 4, 4]
+    assert sink.ids() == [1, 5, 6]
 
 
 def test_table_is_upgraded_where_the_user_asks_for_it(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
