@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
+from support.exhaustive import few
 from support.peer.jvm_peer import Row
 from support.spark.session import shared_session
 from support.tables.sink import NAME
@@ -48,7 +49,7 @@ def check(shared: SharedCatalog, rows: Sequence[Row], before: Mapping[int, Any] 
     return found
 
 
-@pytest.mark.parametrize("layout", ["", "part"])
+@pytest.mark.parametrize("layout", few(1, ["part", ""]))
 def test_rows_that_are_appended_get_ids_of_their_own(shared: SharedCatalog, layout: str) -> None:
     """Readers of changes would take one row for another, or the runtime could not go on from our snapshots."""
     options = {"format_version": "3", **({"partition_by": layout} if layout else {})}
@@ -186,7 +187,7 @@ def test_merged_manifests_keep_the_ids(shared: SharedCatalog) -> None:
     check(shared, some(0, 20), found)
 
 
-@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+@pytest.mark.parametrize("mode", few(1, ["merge-on-read", "copy-on-write"]))
 def test_rows_are_changed_in_turn(shared: SharedCatalog, mode: Any) -> None:
     """The runtime could not read what we changed, or go on from it, or a row that stays would get another id."""
     told = ", ".join(f"'write.{verb}.mode' = '{mode}'" for verb in ("delete", "update", "merge"))
@@ -248,7 +249,7 @@ def test_rows_are_changed_in_turn(shared: SharedCatalog, mode: Any) -> None:
     changed()
 
 
-@pytest.mark.parametrize(("sorted_by", "layout"), [(None, ""), ("name, id DESC", "PARTITIONED BY (part)")])
+@pytest.mark.parametrize(("sorted_by", "layout"), few(1, [("name, id DESC", "PARTITIONED BY (part)"), (None, "")]))
 def test_compaction_keeps_rows_and_their_ids(shared: SharedCatalog, sorted_by: str | None, layout: str) -> None:
     """Rows would become other rows, deleted ones come back, or vectors stay of files that are gone."""
     rest = f"{layout} TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})"
