@@ -255,7 +255,7 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         )
     if (distrust := why_not_trusted(properties, asked)) is not None:
         problems.append(distrust)
-    problems += why_not_written(metadata.schema())
+    problems += why_not_written(metadata)
     problems += wrong_values({name: properties[name] for name in _READ_WHILE_WRITING if properties.get(name)})
     try:
         problems += why_not_readable(metadata.spec(), metadata.schema())

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import GeographyType, GeometryType, TimestampNanoType, TimestamptzNanoType, UnknownType
+
+from iceberg_ds.snapshots.version_3 import VERSION_3
 
 # Types that only version 3 has; a table with a variant cannot even be loaded by PyIceberg.
 _NEW_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
 
 
-def why_not_written(schema: Schema) -> list[str]:
-    """Return which columns of a table cannot be written; empty if all can."""
-    found = []
+def why_not_written(metadata: TableMetadata) -> list[str]:
+    """Return which columns of a table have what only version 3 has, and is not written; empty if none has."""
+    found: list[str] = []
+    if metadata.format_version < VERSION_3:
+        return found
+    schema = metadata.schema()
     for number in sorted(schema.field_ids):
         field, name = schema.find_field(number), schema.find_column_name(number)
         if isinstance(field.field_type, _NEW_TYPES):

@@ -424,7 +424,7 @@ def test_sink_alone_refuses_what_it_cannot_do(keyed: Sink) -> None:
     """A stream would write deletes that its readers do not know."""
     with pytest.raises(OptionError, match=r"Write with iceberg_ds\.upsert"):
         keyed.plan(COLUMNS, keys=("id",), delete_encoding="position")
-    with pytest.raises(OptionError, match="Expected position or copy-on-write"):
+    with pytest.raises(OptionError, match="Expected auto, position, deletion-vector or copy-on-write"):
         keyed.plan(COLUMNS, WriteMode.UPSERT, keys=("id",), delete_encoding="equality")
     with pytest.raises(OptionError, match="name the key columns"):
         keyed.plan(COLUMNS, WriteMode.UPSERT)
