@@ -30,7 +30,8 @@ from pyiceberg.types import NestedField
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
-from iceberg_ds.table.requests import AddSchema, CommitRequest
+from iceberg_ds.snapshots.version_3 import VERSION_3
+from iceberg_ds.table.requests import AddSchema, CommitRequest, UpgradeFormatVersion
 
 # The property that Nessie sends its clients in the answer to their first request.
 _TELLING_PROPERTY = "nessie.is-nessie-catalog"
@@ -65,11 +66,17 @@ def guarded(request: CommitRequest, metadata: TableMetadata, *, table_name: str)
         table_name: The table's name, for errors.
 
     Raises:
-        UnsupportedTableError: The request moves another branch than the main one.
+        UnsupportedTableError: The request moves another branch than the main one, or upgrades the table's format to
+            version 3.
     """
     for update in request.updates:
         if isinstance(update, SetSnapshotRefUpdate):
             check_branch(update.ref_name, table_name=table_name)
+        elif isinstance(update, UpgradeFormatVersion) and update.format_version >= VERSION_3:
+            raise UnsupportedTableError(
+                f"Cannot upgrade {table_name} to format version {update.format_version}: Nessie does not know it. Drop "
+                "the options 'format-version' and 'upgrade-format'; the table stays as it is."
+            )
     request = _properties_at_once(request)
     if any(isinstance(requirement, AssertCreate) for requirement in request.requirements):
         return request

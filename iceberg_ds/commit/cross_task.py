@@ -79,7 +79,7 @@ class KeyReports:
         late: Digests and keys whose rows lose to rows of the table, in the form that `settle` takes; None for no keys.
 
     Attributes:
-        lost_files: Data files with late rows only, which no snapshot needs; known after `hide_once`.
+        lost_files: Data files with late rows only, which no snapshot needs; known after `hide`.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class KeyReports:
         keyed = [commit for commit in commits if commit.keys is not None] if write.changes is not None else []
         self._commits = sorted(keyed, key=lambda commit: commit.partition_id)
         self._tries = itertools.count()
-        self._is_settled = False
+        self._hiding: tuple[DataFile, ...] = ()
+        self._are_vectors: bool | None = None  # None as long as nothing is hidden
 
     @property
     def have_unreadable_rows(self) -> bool:
@@ -111,10 +112,11 @@ class KeyReports:
             return None
         return sum(len(rows) for rows in self._settlement.losers.values())
 
-    def hide_once(self, table: Table) -> tuple[DataFile, ...]:
-        """Write position deletes for the rows that lose, unless that was done before, and return the new files.
+    def hide(self, table: Table) -> tuple[DataFile, ...]:
+        """Write position deletes for the rows that lose, unless that was done before, and return the files.
 
-        If the write has late keys, a data file whose rows all lose gets no deletes: the snapshot leaves it out.
+        They are written anew if the table's format was upgraded meanwhile. If the write has late keys, a data file whose
+        rows all lose gets no deletes: the snapshot leaves it out.
 
         Args:
             table: The table as the commit has just loaded it.
@@ -124,8 +126,8 @@ class KeyReports:
             CommitMessageError: A task reports other rows than it has written.
             RowCountError: Not all rows that lose are found in the files.
         """
-        if self._is_settled or not self._commits:
-            return ()
+        if not self._commits or self._are_vectors == has_vectors(table.metadata):
+            return self._hiding
         self._io = table.io
         self._refuse(table)
         hidden = list(self._hidden_rows())
@@ -133,10 +135,10 @@ class KeyReports:
         check_rows(f"commit {self._write}", "what tasks tell of keys hides", self.hidden_count or 0, {"found": count})
         lost = {rows.data_file.file_path: rows.data_file for rows in hidden if self._is_needless(rows)}
         left = [rows for rows in hidden if rows.data_file.file_path not in lost]
-        delete_files_of_write = self._write_deletes(table, left)
+        self._hiding = self._write_deletes(table, left)
         self.lost_files = tuple(lost.values())
-        self._is_settled = True
-        return delete_files_of_write
+        self._are_vectors = has_vectors(table.metadata)
+        return self._hiding
 
     @property
     def _keys(self) -> list[TaskKeys]:

@@ -78,8 +78,8 @@ class SnapshotProducer:
         self._merged: list[Merged] | None = None
 
     def take(self, added: Added) -> None:
-        """Add these files instead of those given before; no snapshot may have been made yet."""
-        self._of_tasks = added
+        """Add these files instead of those given before."""
+        self._of_tasks, self._one_by_one = added, None
 
     def all_paths(self, io: FileIO) -> list[str]:
         """Return the paths of all files that this write has made, those of its tasks included."""

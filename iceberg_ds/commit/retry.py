@@ -19,9 +19,10 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, fields
-from typing import NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from pyiceberg.table import Table
+from pyiceberg.typedef import Identifier
 
 from iceberg_ds.catalog.answers import (
     CommitAnswerLostError,
@@ -33,6 +34,9 @@ from iceberg_ds.catalog.answers import (
 from iceberg_ds.error_hints import LASTING, diagnose
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.parsing import whole_number
+
+if TYPE_CHECKING:
+    from iceberg_ds.catalog.client import CatalogClient
 
 Outcome_co = TypeVar("Outcome_co", covariant=True)
 
@@ -77,6 +81,23 @@ class TableChange(Protocol[Outcome_co]):
 
     def waits_for_catalog(self) -> bool:
         """Return whether a catalog that cannot be reached is asked again."""
+
+
+def find_patiently(catalog: CatalogClient, identifier: Identifier) -> Table | None:
+    """Load a table, or return None without one; ask a catalog that cannot be reached again, as commits do.
+
+    Raises:
+        CatalogError: It cannot be reached.
+    """
+    pace = Pace()
+    while True:
+        is_exhausted = pace.begin_attempt()
+        try:
+            return catalog.find_table(identifier)
+        except CatalogError as unreachable:
+            if is_exhausted:
+                raise
+            pace.wait_after(unreachable)
 
 
 def bring_in(change: TableChange[Outcome_co]) -> Outcome_co:

@@ -357,7 +357,7 @@ class SnapshotUpdate:
         return CommitResult(
             snapshot_id=self._write.snapshot_id,
             record_count=self._files.record_count,
-            lost_files=len(self._files.lost_paths),
+            lost_files=len(self._files.lost_files),
             seen=Seen(
                 table=self._write.table, branch=self._write.branch, metadata=committed, manifests=self._producer.listed
             ),

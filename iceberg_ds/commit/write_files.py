@@ -66,10 +66,14 @@ class Added:
             delete_files=(*self.delete_files, *delete_files),
         )
 
-    def without(self, data_files: Iterable[DataFile]) -> Added:
-        """Return all files but these data files."""
-        paths = {data_file.file_path for data_file in data_files}
-        return replace(self, data_files=tuple(found for found in self.data_files if found.file_path not in paths))
+    def without(self, files: Iterable[DataFile]) -> Added:
+        """Return all files but these data files and delete files."""
+        paths = {file.file_path for file in files}
+        return replace(
+            self,
+            data_files=tuple(found for found in self.data_files if found.file_path not in paths),
+            delete_files=tuple(found for found in self.delete_files if found.file_path not in paths),
+        )
 
     def __bool__(self) -> bool:
         return bool(self.files or self.manifests)
@@ -246,8 +250,8 @@ class WriteFiles:
 
     Attributes:
         added: The files that a snapshot of the write adds.
-        own_paths: Paths of the added files that were written here.
-        lost_paths: Paths of data files with late rows only, which are left out.
+        own_paths: Paths of the files that were written here.
+        lost_files: Data files with late rows only, which are left out.
     """
 
     def __init__(
@@ -260,17 +264,23 @@ class WriteFiles:
     ) -> None:
         self.added = of_tasks
         self.own_paths: list[str] = []
-        self.lost_paths: list[str] = []
+        self.lost_files: tuple[DataFile, ...] = ()
+        self._hiding: tuple[DataFile, ...] = ()  # deletes that were written here
+        self._replaced: list[str] = []  # paths of such deletes that others took the place of
         self._gathered = gathered
         self._keys = keys
         self._row_count = row_count
         self._included_rows = 0
-        self._lost_rows = 0
 
     @property
     def spec_ids(self) -> set[int]:
         """Ids of the partition specs of all files, those not written yet included."""
         return self.added.spec_ids | (self._gathered.spec_ids if self._gathered else set())
+
+    @property
+    def lost_paths(self) -> list[str]:
+        """Paths of the files that are left out: data files with late rows only, and deletes that were written anew."""
+        return [*(file.file_path for file in self.lost_files), *self._replaced]
 
     @property
     def record_count(self) -> int | None:
@@ -293,7 +303,7 @@ class WriteFiles:
             RowCountError: The counts of rows differ.
         """
         in_files = self.added.record_count - self._included_rows
-        found = {"in the files to add": in_files, "in files of late rows alone": self._lost_rows}
+        found = {"in the files to add": in_files, "in files of late rows alone": rows_in(self.lost_files)}
         check_rows(action, "its tasks tell of", self._row_count, found)
 
     def complete(self, table: Table, *, is_new: bool) -> bool:
@@ -307,15 +317,16 @@ class WriteFiles:
             Whether the files to add have changed.
 
         Raises:
-            IcebergSinkError: As `InlineRows.write_once` and `KeyReports.hide_once`.
+            IcebergSinkError: As `InlineRows.write_once` and `KeyReports.hide`.
         """
         data_files = self._gathered.write_once(table, is_new=is_new) if self._gathered else ()
-        deletes = self._keys.hide_once(table) if self._keys else ()
+        hiding = self._keys.hide(table) if self._keys else ()
         lost = self._keys.lost_files if self._keys else ()
-        if not (data_files or deletes or len(lost) > len(self.lost_paths)):
+        if not data_files and hiding is self._hiding and lost is self.lost_files:
             return False
-        self.added = self.added.with_files(data_files, deletes).without(lost)
-        self.own_paths += [file.file_path for file in (*data_files, *deletes)]
-        self.lost_paths = [file.file_path for file in lost]
-        self._lost_rows = rows_in(lost)
+        new, replaced = ((), ()) if hiding is self._hiding else (hiding, self._hiding)
+        self.added = self.added.with_files(data_files, new).without((*lost, *replaced))
+        self.own_paths += [file.file_path for file in (*data_files, *new)]
+        self._replaced += dict.fromkeys(file.file_path for file in replaced)
+        self._hiding, self.lost_files = hiding, lost
         return True

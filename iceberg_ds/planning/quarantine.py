@@ -31,10 +31,10 @@ from pyspark.sql.types import StructType
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give_up_write, has_landed, report_replay
 from iceberg_ds.commit.outcomes import why_refused
-from iceberg_ds.commit.retry import Pace
+from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
-from iceberg_ds.errors import CatalogError, CommitConflictError, RefusedRowsError, SchemaMismatchError
+from iceberg_ds.errors import CommitConflictError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.sink_options import SinkOptions
@@ -234,7 +234,11 @@ class _Source:
         Raises:
             CatalogError: The catalog cannot be reached.
         """
-        return self if self.write is None else replace(self, found=_find(catalog, self.write.table))
+        return (
+            self
+            if self.write is None
+            else replace(self, found=find_patiently(catalog, parse_identifier(self.write.table)))
+        )
 
 
 def _names(write: WriteIdentity | None, numbered: NumberedWrite | None) -> list[NumberedWrite]:
@@ -290,7 +294,7 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
     if not names:
         return looked_at
     missing = [source for source in looked_at if not source.has_number]
-    quarantine = _find(catalog, table)
+    quarantine = find_patiently(catalog, parse_identifier(table))
     if quarantine is None:
         return missing
 
@@ -340,19 +344,6 @@ def _report_rows_there(catalog: CatalogClient, write: WriteIdentity, quarantine:
         if find_own(history, there, last) is not None:  # most versions put no rows there
             report_replay(catalog, there, identifier_text(table.name()), table, last)
             return
-
-
-def _find(catalog: CatalogClient, table: str) -> Table | None:
-    """Load a table, or return None without one; ask a catalog that cannot be reached again, as commits do."""
-    pace = Pace()
-    while True:
-        is_exhausted = pace.begin_attempt()
-        try:
-            return catalog.find_table(parse_identifier(table))
-        except CatalogError as unreachable:
-            if is_exhausted:
-                raise
-            pace.wait_after(unreachable)
 
 
 def _refusal(table: str, sources: Sequence[_Source], earlier: Earlier) -> str:

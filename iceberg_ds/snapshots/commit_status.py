@@ -43,6 +43,7 @@ from iceberg_ds.snapshots.txn import (
     named_queries,
     next_record,
 )
+from iceberg_ds.snapshots.version_3 import VERSION_3
 
 
 class Reply(Enum):
@@ -65,6 +66,7 @@ class Attempt:
         is_first: Whether the table had no snapshot at all.
         table_uuid: The table's UUID.
         reply: What the catalog said.
+        format_version: The table's format version.
         creates: Whether the request was to create the table.
     """
 
@@ -74,6 +76,7 @@ class Attempt:
     is_first: bool
     table_uuid: UUID
     reply: Reply
+    format_version: int
     creates: bool = False
 
     @classmethod
@@ -86,6 +89,7 @@ class Attempt:
             is_first=not metadata.snapshots,
             table_uuid=metadata.table_uuid,
             reply=reply,
+            format_version=metadata.format_version,
             creates=creates,
         )
 
@@ -311,9 +315,12 @@ def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
     That the branch has moved on is no proof: a user may roll it back to where the request expects it, or replace the
     table. But a table's last sequence number only grows, and no catalog takes a snapshot whose number is not above it,
     unless the snapshot has no parent (table spec, "Sequence Numbers"; Iceberg's `TableMetadata.Builder.addSnapshot`).
-    Without such a number only an answer tells: an answered request is assumed not to arrive again that late.
+    Without such a number only an answer tells: an answered request is assumed not to arrive again that late. Nor does a
+    catalog take a snapshot without a first row id once the table has version 3, which cannot be taken back either.
     """
     if metadata.table_uuid != attempt.table_uuid:
+        return True
+    if metadata.format_version >= VERSION_3 > attempt.format_version:
         return True
     if attempt.has_parent and metadata.format_version > 1:
         return last_sequence_number(metadata) > attempt.sequence_number

@@ -181,6 +181,7 @@ def look(view: State, attempts: tuple[tuple[int | None, int, Reply, bool], ...])
             is_first=is_first,
             table_uuid=WRITE_UUID,
             reply=reply,
+            format_version=2,
         )
         for parent, number, reply, is_first in attempts
     ]

@@ -30,7 +30,7 @@ from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
 from iceberg_ds.plan import EpochId, Route
 from iceberg_ds.snapshots.snapshot import commit_request, creation_request, new_snapshot
-from iceberg_ds.table.requests import AddSchema, CommitRequest
+from iceberg_ds.table.requests import AddSchema, CommitRequest, UpgradeFormatVersion
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -325,6 +325,16 @@ def test_schema_that_is_added_once_more_differs_from_every_one() -> None:
         assert [(field.field_id, field.name) for field in added.schema_.fields] == [
             (field.field_id, field.name) for field in schema.fields
         ]
+
+
+def test_upgrade_to_version_3_is_refused_by_name() -> None:
+    """A user would get an answer of the server that says nothing, or a table that it can no longer load."""
+    request = CommitRequest(requirements=(), updates=(UpgradeFormatVersion(format_version=3),))
+
+    with pytest.raises(
+        UnsupportedTableError, match=r"Cannot upgrade db\.t to format version 3: Nessie does not know it"
+    ):
+        guarded(request, metadata_of(), table_name="db.t")
 
 
 @pytest.mark.parametrize("make", [creation_request])

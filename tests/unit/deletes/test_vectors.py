@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from support.checks.invariants import unreferenced_files
 from support.keys.conversions import convert
 from support.keys.conversions import meanwhile as at_step
-from support.keys.messages import KEYED_SCHEMA, Event
+from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keys.upserts import apart, upsert
 from support.tables.delete_files import delete_ids, delete_positions
 from support.tables.reading import read_by_tasks
-from support.tables.sink import Sink, local
+from support.tables.sink import Sink, epoch, local
 
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import OptionError
@@ -206,6 +206,40 @@ def test_table_that_is_upgraded_meanwhile_gets_no_position_delete_file(sink: Sin
     assert values(sink) == expected(1, 2, 7)
     assert hidden_rows(sink) == (3 if encoding == "position" else 0)
     assert not unreferenced_files(sink.table())
+
+
+@pytest.mark.parametrize("encoding", ["position", "copy-on-write"])
+def test_bare_upgrade_before_the_request_is_no_doubt(sink: Sink, encoding: RowEncoding) -> None:
+    """An upsert whose request the catalog surely refused would end as one whose outcome nobody knows."""
+    sink.create(KEYED_SCHEMA)
+    upsert(sink, "position", *apart(FIRST))
+
+    with at_step(FaultPoint.MANIFESTS_WRITTEN, lambda: upgrade(sink)):
+        upsert(sink, encoding, changed(1, 2))
+
+    assert values(sink) == expected(1, 2)
+    assert hidden_rows(sink) == (2 if encoding == "position" else 0)
+    assert not unreferenced_files(sink.table())
+
+
+@pytest.mark.parametrize("step", [FaultPoint.COMMIT_BEGUN, FaultPoint.MANIFESTS_WRITTEN])
+def test_rows_that_lose_are_hidden_anew_if_the_table_is_upgraded_meanwhile(sink: Sink, step: FaultPoint) -> None:
+    """The epoch would be refused, or a table of version 3 get a position delete file."""
+    sink.create(KEYED_SCHEMA)
+    parts: list[list[Event]] = [[("U", 1, "EU", 10, 1)], [("U", 1, "EU", 20, 2)], [("U", 2, "EU", 30, 1)]]
+    written = keyed_tasks(plan_by_keys(sink), *parts, of_epoch=epoch(0))
+
+    with at_step(step, lambda: upgrade(sink)):
+        sink.commit(written)
+
+    assert sorted((row["id"], row["amount"]) for row in read_by_tasks(sink)) == [(1, 20), (2, 30)]
+    assert hidden_rows(sink) == 1
+    assert not unreferenced_files(sink.table())
+
+
+def upgrade(sink: Sink) -> None:
+    """Upgrade the table to version 3, as another writer does."""
+    sink.catalog.send(sink.table(), (), (UpgradeFormatVersion(format_version=3),))
 
 
 def test_vectors_come_whole_from_tasks(keyed: Sink) -> None:

@@ -64,6 +64,7 @@ def _attempt(parent_id: int | None, reply: Reply) -> Attempt:
         is_first=parent_id is None,
         table_uuid=TABLE_UUID,
         reply=reply,
+        format_version=2,
     )
 
 
@@ -585,6 +586,17 @@ def test_landing_in_format_version_1(
     finding = check_commit_status(TableMetadataUtil.parse_obj(shown), identity(), (attempt,), lambda: False)
 
     assert (finding.status, finding.is_final) == (status, is_final)
+
+
+@pytest.mark.parametrize(("version", "is_final"), [(2, True), (3, False)])
+def test_request_for_version_2_cannot_arrive_in_version_3(version: int, *, is_final: bool) -> None:
+    """A write would end as one whose outcome nobody knows; or lose its files, although its request may still arrive."""
+    shown = json.loads(metadata_of(line(1, HEAD)).model_dump_json()) | {"format-version": 3, "next-row-id": 0}
+    attempt = replace(lost(HEAD), format_version=version)
+
+    finding = check_commit_status(TableMetadataUtil.parse_obj(shown), identity(), (attempt,), lambda: False)
+
+    assert (finding.status, finding.is_final) == (CommitStatus.ABSENT, is_final)
 
 
 @pytest.mark.parametrize("situation", STREAM.values(), ids=STREAM.keys())
