@@ -297,6 +297,10 @@ def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], e
             from iceberg_ds.deletes.publish import commit_converted
 
             results = [commit_converted(catalog, options.parsed, messages, epoch_id=epoch_id)]
+        elif options.parsed.looks_for_rows:
+            from iceberg_ds.deletes.epoch import commit_epoch
+
+            results = [commit_epoch(catalog, options.parsed, messages, epoch_id=epoch_id)]
         else:
             with loading_modules():
                 from iceberg_ds.planning.quarantine import commit_with_quarantine

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
 from iceberg_ds.deletes.match import Matches
-from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.deletes.work import PORTION_ROWS, FileWork
 from iceberg_ds.writers.position_deletes import positions_by_file
 
 
@@ -22,9 +22,11 @@ class ChosenRows:
 
     Attributes:
         read_bytes: 0: no column of a data file is read.
+        portion_rows: The largest number of rows of data files that are searched together.
     """
 
     read_bytes = 0
+    portion_rows = PORTION_ROWS
 
     def __init__(self, io: FileIO) -> None:
         self._io = io

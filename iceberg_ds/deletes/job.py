@@ -60,8 +60,9 @@ def resolve(
         DataFileError: The job failed as a whole; what its tasks wrote is unknown.
     """
     write = plan.writing.write
+    groups = grouped(work, parallelism(spark)) if plan.index is None else [list(work)]  # looks each key up once
     job = TaskJob(plan=plan, write=write, action=action.format(write.table), answer=answer_group, refuse=_refused)
-    return job.run(spark, grouped(work, parallelism(spark)))
+    return job.run(spark, groups)
 
 
 def _refused(problem: str) -> GroupAnswer:

@@ -21,7 +21,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.cdc.keys import digest_keys, same_rows
 from iceberg_ds.deletes.key_reader import Incoming, KeyedRowReader, KeyedRows, SequenceRule, ascending
-from iceberg_ds.deletes.work import FileWork, KeyFile
+from iceberg_ds.deletes.work import PORTION_ROWS, FileWork, KeyFile
 
 # Largest size of one set of keys: in Arrow bytes as in the files, and in keys.
 SET_BYTES = 96 * 1024 * 1024
@@ -52,17 +52,20 @@ class KeySet:
         columns: Canonical values of the keys, column by column.
         numbers: For each key, the sequence number below which it hides rows.
         incoming: The rows that the keys are of, if sequences are compared; None if all rows with a key are replaced.
+
+    Attributes:
+        columns: Canonical values of the keys, column by column; each key once.
     """
 
     def __init__(self, columns: Sequence[pa.Array], numbers: pa.Array, incoming: Incoming | None = None) -> None:
         self.incoming = incoming
         self._has_null = [bool(column.null_count) for column in columns]
         self._seed = os.urandom(_SEED_BYTES)
-        self._columns, self._numbers, self._last_rows = columns, numbers, _ascending(len(numbers))
+        self.columns, self._numbers, self._last_rows = columns, numbers, _ascending(len(numbers))
         digests = self.digests(columns)
         if len(pc.unique(digests)) < len(digests):  # else no key is there twice
-            self._columns, self._numbers, self._last_rows = _each_once(columns, numbers)
-            digests = self.digests(self._columns)
+            self.columns, self._numbers, self._last_rows = _each_once(columns, numbers)
+            digests = self.digests(self.columns)
         self._by_digest = _split_by_digest(digests)
 
     def __len__(self) -> int:
@@ -112,7 +115,7 @@ class KeySet:
         is_meant = pc.greater(self._numbers.take(keys), numbers.take(places))
         places, keys = places.filter(is_meant), keys.filter(is_meant)
         values = [_taken(column, places) for column in columns]
-        is_same = same_rows(values, [column.take(keys) for column in self._columns])
+        is_same = same_rows(values, [column.take(keys) for column in self.columns])
         return places.filter(is_same), keys.filter(is_same)
 
 
@@ -241,7 +244,10 @@ class Matcher:
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
+        portion_rows: The largest number of rows of data files that are searched together.
     """
+
+    portion_rows = PORTION_ROWS
 
     def __init__(self, io: FileIO, types: Mapping[int, IcebergType], rule: SequenceRule | None = None) -> None:
         self.read_bytes = 0
@@ -256,7 +262,7 @@ class Matcher:
             work: Data files of one partition: a key that applies to one applies to all files of the same age or older.
         """
         found: dict[str, list[Matches]] = defaultdict(list)
-        for field_ids, keys in _by_columns(work).items():
+        for field_ids, keys in by_columns(work).items():
             types = {number: self._types[number] for number in field_ids}
             files = [item for item in work if any(key.field_ids == field_ids for key in item.keys)]
             reader = KeyedRowReader(self._io, types, self._rule)
@@ -279,7 +285,7 @@ class _Waiting:
         return self.rows.nbytes + int(self.digests.nbytes)
 
 
-def _by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]]:
+def by_columns(work: Sequence[FileWork]) -> dict[tuple[int, ...], list[KeyFile]]:
     """Return each file of keys once, by the field ids of the columns that it deletes by."""
     found: dict[tuple[int, ...], dict[str, KeyFile]] = defaultdict(dict)
     for keys in {id(item.keys): item.keys for item in work}.values():  # many items share one tuple

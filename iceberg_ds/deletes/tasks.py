@@ -18,9 +18,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.deletes.chosen import ChosenRows
+from iceberg_ds.deletes.indexed import IndexedMatcher
 from iceberg_ds.deletes.key_reader import SequenceRule
 from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
+from iceberg_ds.deletes.work import PORTION_ROWS, FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -36,8 +37,6 @@ from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 
 # The largest number of positions of a task that wait to be written: 8 bytes each.
 MOST_POSITIONS = 4_000_000
-# The largest number of rows of data files that are searched together; all their positions may be in memory.
-PORTION_ROWS = 20_000_000
 
 
 def answer_group(plan: SearchPlan, number: int, work: Sequence[FileWork]) -> GroupAnswer:
@@ -90,9 +89,7 @@ class _Task:
     def __init__(self, plan: SearchPlan, attempt: TaskAttempt) -> None:
         self._plan = plan
         self._io: FileIO = file_io(plan.writing.io_properties, plan.writing.location)
-        self._finder = (
-            Matcher(self._io, plan.key_types, SequenceRule.of(plan.writing)) if plan.key_types else ChosenRows(self._io)
-        )
+        self._finder = _finder(plan, self._io)
         self._rewriter = FileRewriter(self._io, plan.writing, attempt)
         prefix, writing = name_prefix(plan.writing, attempt), plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
@@ -104,7 +101,7 @@ class _Task:
 
     def run(self, work: Sequence[FileWork]) -> GroupAnswer:
         answers = []
-        for items in portions(work):
+        for items in portions(work, self._finder.portion_rows):
             for found in self._find(items):
                 rewritten = self._hide(found) if len(found.positions) else None
                 answers.append(
@@ -186,6 +183,12 @@ class _Task:
         fault_point(FaultPoint.FILE_CLOSED)
 
 
+def _finder(plan: SearchPlan, io: FileIO) -> Matcher | IndexedMatcher | ChosenRows:
+    if plan.index is not None:
+        return IndexedMatcher(io, plan.index)
+    return Matcher(io, plan.key_types, SequenceRule.of(plan.writing)) if plan.key_types else ChosenRows(io)
+
+
 def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
     """Return the positions, in any order, of the rows of a data file that are hidden by position already.
 
@@ -197,7 +200,7 @@ def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
     return hidden_positions(io, work.positions, work.path)
 
 
-def portions(work: Sequence[FileWork]) -> Iterator[list[FileWork]]:
-    """Yield groups of data files of one partition, such that the positions of all rows of a group fit into memory."""
+def portions(work: Sequence[FileWork], most_rows: int = PORTION_ROWS) -> Iterator[list[FileWork]]:
+    """Yield groups of data files of one partition with at most so many rows, if there are several files in a group."""
     for _, items in itertools.groupby(work, key=lambda item: item.place):
-        yield from packed(items, PORTION_ROWS, attrgetter("data_file.record_count"))
+        yield from packed(items, most_rows, attrgetter("data_file.record_count"))

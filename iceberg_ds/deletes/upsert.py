@@ -12,11 +12,13 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyspark.sql import DataFrame
@@ -26,11 +28,13 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import give_up_write, storage_at_hand
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.deletes.index import KeySource, key_types
+from iceberg_ds.deletes.key_index import index_place, open_index
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
-from iceberg_ds.deletes.work import RowEncoding, SearchPlan
+from iceberg_ds.deletes.work import KeyIndexPlace, RowEncoding, SearchPlan
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
@@ -118,16 +122,21 @@ class UpsertCommit:
         encoding: How old rows are removed.
         spark: Runs the tasks of the search; None to run them in this process.
         options: The options of the write; None if no row of it is for a quarantine table.
+        has_index: Whether keys are looked for by an index on the driver's disk, and not in the key columns of the
+            table's data files.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # the last by name
         self,
         catalog: CatalogClient,
         plan: WritePlan,
         encoding: RowEncoding,
         spark: SparkSession | None,
         options: SinkOptions | None = None,
+        *,
+        has_index: bool = False,
     ) -> None:
+        self._has_index = has_index
         self._catalog = catalog
         self._options = options or SinkOptions(table=parse_identifier(plan.write.table))
         self._plan = plan
@@ -142,12 +151,17 @@ class UpsertCommit:
         self._rounds = 0
         self._started = time.monotonic()
 
-    @waiting_once()
     def run(self, commits: Sequence[TaskCommit]) -> UpsertResult:
+        """Search and commit, as `commit`, and return what the upsert did."""
+        return self.result(self.commit(commits))
+
+    @waiting_once()
+    def commit(self, commits: Sequence[TaskCommit], *, epoch_id: int | None = None) -> CommitResult:
         """Search and commit; leave no unreferenced file, unless the outcome of a request is unknown.
 
         Args:
             commits: The messages of the tasks; their equality delete files have the keys to look for.
+            epoch_id: The micro-batch that Spark commits; None for a batch write.
 
         Raises:
             IcebergSinkError: As `upsert`.
@@ -161,7 +175,7 @@ class UpsertCommit:
                 )
                 given_up += quarantines
                 write = self.begin(own.commits)
-            return self.result(commit_tables(self._catalog, [write], first=quarantines)[0])
+            return commit_tables(self._catalog, [write], first=quarantines, epoch_id=epoch_id)[0]
         finally:
             self.forget_keys()
 
@@ -256,12 +270,22 @@ class UpsertCommit:
             ) from None  # the cause's own text may have secrets
 
     def _look_for_rows(self) -> None:
-        table = self._catalog.find_table(self._identifier)
+        table = find_patiently(self._catalog, self._identifier)
         if table is None:  # the commit creates the table, or says that it is gone
             return
         if (work := self._search.look(table, self._to_delete)) is not None:
             plan = SearchPlan.of(self._plan, table.metadata, self._to_delete.key_types, self._encoding)
+            if self._has_index:
+                plan = replace(plan, index=self._tidy_index(table))
             self._search.run(work, plan)
+
+    def _tidy_index(self, table: Table) -> KeyIndexPlace:
+        """Let the index forget what the branch does not list any more, and return its place."""
+        write, types = self._plan.write, self._to_delete.key_types
+        place = index_place(self._options.key_index_folder, write.table_uuid, write.branch, types)
+        with suppress(OSError), open_index(place) as index:  # what cannot be tidied now is tidied another time
+            index.tidy({found.path for found in self._search.read(table).files.data})
+        return place
 
 
 def _base_of(plan: WritePlan) -> Callable[[TableMetadata], Snapshot | None]:

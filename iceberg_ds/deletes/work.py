@@ -23,6 +23,8 @@ from iceberg_ds.writers.deletion_vectors import DeletionVector, has_vectors
 _GRANULARITY = "write.delete.granularity"
 # Above all sequence numbers.
 _ABOVE_ALL = 2**63 - 1
+# The largest number of rows of data files that are searched together, where all their positions may be in memory.
+PORTION_ROWS = 20_000_000
 
 RowEncoding: TypeAlias = Literal["position", "copy-on-write"]
 
@@ -93,6 +95,19 @@ class FileWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyIndexPlace:
+    """Which index of keys, and where it is.
+
+    Attributes:
+        folder: Its folder.
+        key_types: The types of the key columns, by field id, ascending.
+    """
+
+    folder: str
+    key_types: Mapping[int, IcebergType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPlan:
     """Everything that tasks are told of a search.
 
@@ -103,6 +118,7 @@ class SearchPlan:
         key_types: The current types of the key columns, by field id; empty if rows are chosen by position.
         encoding: How the rows that are found are removed: by position deletes, or by rewriting their data files.
         with_vectors: Whether position deletes are deletion vectors, each with all positions of its data file.
+        index: The index that tells where keys are; None to read the key columns of the data files.
     """
 
     writing: WritePlan
@@ -111,6 +127,7 @@ class SearchPlan:
     sort_orders: Mapping[int, SortOrder] = field(default_factory=dict)
     encoding: RowEncoding = "position"
     with_vectors: bool = False
+    index: KeyIndexPlace | None = None
 
     @classmethod
     def of(

@@ -98,6 +98,7 @@ _ONLY_WITH_KEYS = (
     "evolve-keys",
     "soft-delete-column",
     "delete-encoding",
+    "key-index-folder",
     "readers",
     "publish-converted",
 )
@@ -179,6 +180,10 @@ RULES: tuple[Rule, ...] = (
     ),
     _contradict(
         "route-by", "publish-converted", "the tables of one epoch are committed together, and conversion takes one each"
+    ),
+    *(
+        _contradict("route-by", f"delete-encoding={encoding}", "old rows are looked for in one table")
+        for encoding in ("position", "deletion-vector", "copy-on-write")
     ),
     _contradict(
         "consistent-cut", "staging-branch", "a cut is what readers see, and staged rows are published by a later step"
@@ -300,16 +305,29 @@ RULES: tuple[Rule, ...] = (
     *(
         Rule(
             options=(f"delete-encoding={encoding}",),
-            kind=Kind.DATA_SOURCE,
+            kind=Kind.DATA_SOURCE | kind,
             problem=f"option 'delete-encoding' is {encoding}, for which old rows must be looked for by a job of Spark. "
             f"{_UPSERT}",
         )
-        for encoding in ("position", "deletion-vector", "copy-on-write")
+        for encoding, kind in (
+            ("position", Kind.BATCH),
+            ("deletion-vector", Kind.BATCH),
+            ("copy-on-write", Kind.DATA_SOURCE),
+        )
+    ),
+    *(
+        Rule(
+            options=(f"delete-encoding={encoding}", "publish-converted"),
+            kind=Kind.STREAM,
+            problem="option 'publish-converted' is for writes that make equality deletes, and with 'delete-encoding' "
+            f"{encoding} a stream makes none: its readers meet none without it. Drop one of the options",
+        )
+        for encoding in ("position", "deletion-vector")
     ),
     Rule(
         options=("sequence-scope=table",),
         kind=Kind.DATA_SOURCE,
-        problem="option 'sequence-scope' is table, and this write does not look at the table's rows. " + _UPSERT,
+        problem="option 'sequence-scope' is table, and this write does not compare with the table's rows. " + _UPSERT,
     ),
     Rule(
         options=("staging-branch",),

@@ -356,12 +356,17 @@ class SinkOptions:
     )
     delete_encoding: str | None = _option(
         values.delete_encoding,
-        "With `keys`: how old rows are deleted. `equality`: by equality deletes, as all writes with "
-        '`format("icebergsink")` do. By `iceberg_ds.upsert` and `upsert_into`: `position`, `deletion-vector`, or '
-        "`copy-on-write`, which writes files again. `auto`: `equality` in the former; in the latter `position` in "
-        "tables of format version 2, `deletion-vector` in those of version 3. "
-        "Refused if not all `readers` can read them.",
+        "With `keys`: how old rows are deleted. `equality`: by equality deletes, as writes with "
+        '`format("icebergsink")` do if not told otherwise. By streams, `iceberg_ds.upsert` and `upsert_into`: '
+        "`position`, `deletion-vector`; by the last two also `copy-on-write`, which writes files again. `auto`: "
+        "`equality` in the former; in `upsert` and `upsert_into` `position` in tables of format version 2, "
+        "`deletion-vector` in those of version 3. Refused if not all `readers` can read them.",
         shown="`auto`",
+    )
+    key_index_folder: str | None = _option(
+        str,
+        "Streams with `delete-encoding` `position` or `deletion-vector`: a folder of the driver for what is known of "
+        "the table's keys. None: one of the user's own, in that of temporary files.",
     )
     readers: tuple[str, ...] = _option(
         values.names_among(*READERS),
@@ -574,6 +579,11 @@ class SinkOptions:
             metrics_reporter=self.metrics_reporter,
             snapshot_metrics=self.snapshot_metrics,
         )
+
+    @property
+    def looks_for_rows(self) -> bool:
+        """Whether a stream by keys looks for the old rows, so that the table gets no equality deletes."""
+        return self.delete_encoding in {"position", "deletion-vector"}
 
     def asks(self, term: str) -> bool:
         """Return whether an option differs from its default (`keys`), or has or includes a value (`keys=id`)."""

@@ -162,6 +162,7 @@ class KeyedWrite:
         cls, options: SinkOptions, dataframe: StructType, written: WrittenColumns, *, looks_for_rows: bool = False
     ) -> KeyedWrite | None:
         """Return the write by keys, or None if the options name no keys; arguments as above."""
+        looks_for_rows = looks_for_rows or options.looks_for_rows
         return None if options.keys is None else cls(options, dataframe, written, looks_for_rows=looks_for_rows)
 
     def new_schema(self) -> Schema:

@@ -1,0 +1,111 @@
+"""Finds the positions of rows that have certain keys by the index of a branch's keys, without reading the table.
+
+The index says which rows may have a key; their keys are compared here, as where the key columns of data files are read
+(`match`). What the index cannot tell is looked for there.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io import FileIO
+
+from iceberg_ds.deletes.key_blocks import FILE, POSITION, DamagedBlocksError, Indexed
+from iceberg_ds.deletes.key_index import Found, KeyedFile, KeyIndex, open_index
+from iceberg_ds.deletes.key_reader import ColumnReader, KeyedRowReader
+from iceberg_ds.deletes.match import KeySet, Matcher, Matches, by_columns, read_key_sets
+from iceberg_ds.deletes.work import FileWork, KeyIndexPlace
+from iceberg_ds.table.lineage import ROW_ID
+
+logger = logging.getLogger(__name__)
+
+# How often a damaged part of the index is made again before it is given up.
+_TRIES = 3
+
+
+class IndexedMatcher:
+    """Finds the rows with certain keys in data files of one partition, by an index.
+
+    Args:
+        io: Opens the table's storage.
+        place: The index.
+
+    Attributes:
+        read_bytes: Compressed bytes of the columns of data files that were read so far.
+        portion_rows: The largest number of rows of data files that are searched together.
+    """
+
+    portion_rows = sys.maxsize  # only the rows that are found are in memory
+
+    def __init__(self, io: FileIO, place: KeyIndexPlace) -> None:
+        self.read_bytes = 0
+        self._io = io
+        self._place = place
+
+    def find(self, work: Sequence[FileWork]) -> dict[str, Matches]:
+        """Return the rows with one of their file's keys, as `Matcher.find`.
+
+        Raises:
+            UnsupportedTableError: A data file cannot be read.
+            OptionError: The index's folder is not this user's.
+        """
+        if set(by_columns(work)) <= {tuple(self._place.key_types)}:
+            for _ in range(_TRIES):
+                try:
+                    with open_index(self._place) as index:
+                        return self._find(index, work)
+                except DamagedBlocksError as problem:
+                    logger.warning("Keys are read from the table again: %s", problem)
+                except OSError as problem:
+                    logger.warning(
+                        "Keys are looked for in the table, because %s is of no use: %s", self._place.folder, problem
+                    )
+                    break
+        matcher = Matcher(self._io, self._place.key_types)
+        found = matcher.find(work)
+        self.read_bytes += matcher.read_bytes
+        return found
+
+    def _find(self, index: KeyIndex, work: Sequence[FileWork]) -> dict[str, Matches]:
+        items = {_indexed(item): item for item in work}
+        index.add(self._keyed(file, items[file]) for file in index.missing(items))
+        found: dict[str, list[pa.Array]] = defaultdict(list)
+        reader = KeyedRowReader(self._io, self._place.key_types)
+        for keys in by_columns(work).values():
+            files = {item.path: item.sequence_number for item in work if set(keys) & set(item.keys)}
+            for key_set in read_key_sets(reader, keys):
+                for some in index.find(key_set.columns, files):
+                    _take(key_set, some, files, found)
+        self.read_bytes += reader.read_bytes
+        return {path: Matches(positions=pc.unique(pa.concat_arrays(parts)).sort()) for path, parts in found.items()}
+
+    def _keyed(self, file: Indexed, item: FileWork) -> KeyedFile:
+        return KeyedFile(file=file, batches=self._batches(item))
+
+    def _batches(self, item: FileWork) -> Iterator[tuple[Sequence[pa.Array], pa.Array]]:
+        """Yield the canonical keys and the stored ids of all rows of a data file."""
+        wanted = {**self._place.key_types, ROW_ID.field_id: ROW_ID.field_type}
+        reader = ColumnReader(self._io, item.path, wanted, item.partition_values)
+        for batch in reader.batches():
+            *keys, row_ids = batch.columns
+            yield keys, row_ids
+        self.read_bytes += reader.read_bytes
+
+
+def _indexed(item: FileWork) -> Indexed:
+    return Indexed(item.path, item.size_bytes, item.data_file.record_count)
+
+
+def _take(keys: KeySet, some: Found, files: Mapping[str, int], found: dict[str, list[pa.Array]]) -> None:
+    numbers = some.rows.column(FILE).combine_chunks()
+    sequence = pa.array([files.get(file.path) for file in some.files], pa.int64()).take(numbers)
+    hits = keys.find(keys.digests(some.keys), some.keys, sequence).places
+    numbers, positions = numbers.take(hits), some.rows.column(POSITION).combine_chunks().take(hits)
+    for number in pc.unique(numbers).to_pylist():
+        is_here = pc.equal(numbers, pa.scalar(number, pa.int32()))
+        found[some.files[number].path].append(positions.filter(is_here))
