@@ -1,10 +1,11 @@
-"""Pure: columns of a read beside those of the table: where a row is and, in a read of changes, what became of it."""
+"""Pure: columns of a read beside those of the table: where a row is, its lineage, and what became of it in a change."""
 
 from __future__ import annotations
 
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
 
 from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.table.lineage import LINEAGE
 
 POS = "_pos"
 CHANGE_TYPE, CHANGE_ORDINAL = "_change_type", "_change_ordinal"
@@ -21,13 +22,16 @@ EXTRAS = {
         NestedField(2147483543, CHANGE_TYPE, StringType(), required=False),
         NestedField(2147483542, CHANGE_ORDINAL, IntegerType(), required=False),
         NestedField(2147483541, COMMIT_SNAPSHOT_ID, LongType(), required=False),
+        *LINEAGE.values(),
         NestedField(2147483448, COMMIT_TIMESTAMP, TimestamptzType(), required=False),
     )
 }
 
 
 def extra_value(name: str, task: ScanTask) -> str | int:
-    """Return what all rows of a data file have in one of these columns but `_pos`; a time in microseconds.
+    """Return what all rows of a data file have in a column that is neither `_pos` nor of the lineage.
+
+    A time is in microseconds.
 
     Raises:
         KeyError: The column is none of this read.

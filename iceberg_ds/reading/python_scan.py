@@ -31,6 +31,7 @@ from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
+from iceberg_ds.table.lineage import LINEAGE, is_lineage
 from iceberg_ds.table.projection import project
 from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
 
@@ -171,7 +172,11 @@ class PythonScan:
         for name in self.columns:
             if name in fields:
                 number, field = fields[name]
-                columns.append(spark_values(rows.column(number), field.field_type))
+                values = rows.column(number)
+                if is_lineage(field):
+                    columns.append(_lineage(name, values, positions, task))
+                else:
+                    columns.append(spark_values(values, field.field_type))
             else:
                 value = None if name == POS else pa.scalar(extra_value(name, task), arrow_type(EXTRAS[name].field_type))
                 columns.append(positions if value is None else pa.repeat(value, rows.num_rows))
@@ -188,10 +193,12 @@ class PythonScan:
 
     @cached_property
     def _read(self) -> Schema:
-        """The columns to read: those of the result, and those of the predicate."""
+        """The columns to read: those of the table and of the lineage in the result, and those of the predicate."""
         tested = set() if self.test is None else {column.field_id for column in self._filter_of(self.schema).columns}
         wanted = [field for field in self.schema.fields if field.name in self.columns or field.field_id in tested]
-        return Schema(*wanted)
+        own = {field.name for field in self.schema.fields}
+        lineage = [LINEAGE[name] for name in self.columns if name in LINEAGE and name not in own]
+        return Schema(*wanted, *lineage)
 
     @cached_property
     def _filter(self) -> RowFilter | None:
@@ -201,6 +208,12 @@ class PythonScan:
         assert self.test is not None  # noqa: S101  # asked for only then
         test = self.test
         return RowFilter(test.predicate, schema, case_sensitive=test.case_sensitive, time_zone=test.time_zone)
+
+
+def _lineage(name: str, own: pa.Array, positions: pa.Array, task: ScanTask) -> pa.Array:
+    """Return a column of the lineage; nulls if the rows of the file have no ids, whatever is in the file."""
+    lineage = task.lineage
+    return pa.nulls(len(own), pa.int64()) if lineage is None else lineage.column(name, own, positions)
 
 
 def task_groups(files: Sequence[ScanTask]) -> list[list[ScanTask]]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.snapshots.version_3 import lineage_of
+from iceberg_ds.table.lineage import FileLineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,11 @@ class ScanTask:
     def has_deletes(self) -> bool:
         """Whether rows of the file may be deleted."""
         return bool(self.work.keys or self.work.positions or self.work.vector)
+
+    @property
+    def lineage(self) -> FileLineage | None:
+        """What the rows of the file inherit; None if they have no ids, as before a table's upgrade to version 3."""
+        return lineage_of(self.data_file, self.work.sequence_number)
 
     @property
     def hidden_by(self) -> ScanTask | None:

@@ -34,6 +34,7 @@ from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask, rounds
 from iceberg_ds.reading.spark_columns import ReadColumn, as_text, read_columns
 from iceberg_ds.spark.filesystems import count_of_files, listing_files
+from iceberg_ds.table.lineage import LINEAGE, ROW_ID, is_lineage
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_struct, spark_type
@@ -71,7 +72,7 @@ class SparkScan:
         io: Opens the table's storage on the driver, to read delete files.
         plan: What is read.
         fields: The columns of the result, in order.
-        extras: Further columns of the result: `_file`, `_pos`, `_spec_id`.
+        extras: Further columns of the result: `_file`, `_pos`, `_spec_id` and those of the lineage.
     """
 
     spark: SparkSession
@@ -100,7 +101,7 @@ class SparkScan:
             yield self._plain(plain)
         positions = deleted_positions(self.io, special)
         hiding = deleted_positions(self.io, [task.hidden_by for task in special if task.hidden_by is not None])
-        for some in _alike(special):
+        for some in _alike(special, self._lineage):
             for portion in portions(some):
                 yield self._portion(portion, positions, hiding)
 
@@ -136,7 +137,14 @@ class SparkScan:
         if further:
             rows = self._hidden(rows, portion.of(further), columns, hiding)
         shown = [_as_shown(column) for column in columns[: len(self.fields)]]
-        return rows.select(*shown, *(_extra(self.spark, name, portion) for name in self.extras))
+        own = {column.field.name: F.col(quoted(column.name)) for column in columns if is_lineage(column.field)}
+        return rows.select(
+            *shown,
+            *(
+                _inherited(own[name], name, portion) if name in own else _extra(self.spark, name, portion)
+                for name in self.extras
+            ),
+        )
 
     def _deleting(self, portion: Portion[ScanTask], columns: Sequence[ReadColumn]) -> Iterator[_Deleting]:
         """Yield what deletes rows of a portion by key, one for each combination of columns."""
@@ -167,11 +175,18 @@ class SparkScan:
         return reduce(_both, found) if found else rows.limit(0)
 
     def _columns(self, keys: Iterable[KeyFile]) -> list[ReadColumn]:
-        """Return the columns to read: those of the result, then those that rows are deleted by beside them."""
+        """Return the columns to read: those of the result, then those that rows are deleted by, and of the lineage."""
         fields = {field.field_id: field for field in self.fields}
         for number in sorted({number for key in keys for number in key.field_ids} - fields.keys()):
             fields[number] = column_of(self.plan, number)
-        return read_columns(fields.values(), self.plan.metadata.schemas, self.plan.early_times)
+        lineage = {field.field_id: field for field in self._lineage}  # under names that no column of the table has
+        unfiltered = self.plan.early_times | lineage.keys()
+        return read_columns([*fields.values(), *lineage.values()], self.plan.metadata.schemas, unfiltered)
+
+    @property
+    def _lineage(self) -> list[NestedField]:
+        """The columns of the lineage that are asked for."""
+        return [LINEAGE[name] for name in self.extras if name in LINEAGE]
 
     def read_files(self, files: Sequence[DataFile], columns: Iterable[ReadColumn]) -> DataFrame:
         """Return the rows of files as they are; columns that a file lacks are null.
@@ -302,16 +317,18 @@ def _both(one: DataFrame, other: DataFrame) -> DataFrame:
     return one.unionByName(other)
 
 
-def _alike(tasks: Sequence[ScanTask]) -> Iterable[Sequence[ScanTask]]:
+def _alike(tasks: Sequence[ScanTask], lineage: Sequence[NestedField]) -> Iterable[Sequence[ScanTask]]:
     """Return the files in groups whose rows are deleted by the same columns, and that lack the same columns.
 
-    Files of which some are deleted by key are of one snapshot.
+    Files of which some are deleted by key are of one snapshot. If the lineage is asked for, all rows of a group have
+    ids, or none has.
     """
     groups: dict[tuple[object, ...], list[ScanTask]] = defaultdict(list)
     for task in tasks:
         own, further = _deleted_by(task), None if task.hidden_by is None else _deleted_by(task.hidden_by)
         state = task.state if own or further else None
-        groups[own, further, state, frozenset(task.absent)].append(task)
+        have_ids = bool(lineage) and task.lineage is not None
+        groups[own, further, state, frozenset(task.absent), have_ids].append(task)
     return groups.values()
 
 
@@ -354,6 +371,27 @@ def _in_type(read: Column, column: ReadColumn) -> Column:
 
 def _comment(column: ReadColumn) -> dict[str, str]:
     return {} if column.field.doc is None else {"comment": column.field.doc}
+
+
+def _inherited(own: Column, name: str, portion: Portion[ScanTask]) -> Column:
+    """Return a column of the lineage.
+
+    Args:
+        own: What the files have in it; null where a row inherits, and where a file lacks it.
+        name: Name of the column.
+        portion: The files: the rows of all of them have ids, or of none.
+    """
+
+    def number(task: ScanTask) -> int:
+        lineage = task.lineage
+        assert lineage is not None  # noqa: S101  # the rows of all files have ids
+        return lineage.first_row_id if name == ROW_ID.name else lineage.sequence_number
+
+    if portion.files[0].lineage is None:
+        return F.lit(None).cast(LongType()).alias(name)
+    first = portion.number(number)
+    inherited = first + F.col(_ROW) if name == ROW_ID.name else first
+    return F.coalesce(own, inherited.cast(LongType())).alias(name)
 
 
 def _extra(spark: SparkSession, name: str, portion: Portion[ScanTask]) -> Column:

@@ -15,6 +15,8 @@ from pyiceberg.types import LongType, NestedField
 
 ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
+# By name.
+LINEAGE = {field.name: field for field in (ROW_ID, LAST_UPDATED)}
 
 
 def with_lineage(schema: Schema) -> Schema:
@@ -28,6 +30,11 @@ def with_lineage(schema: Schema) -> Schema:
 def has_lineage(schema: Schema) -> bool:
     """Return whether a schema has the columns of the lineage."""
     return ROW_ID.field_id in schema.field_ids
+
+
+def is_lineage(field: NestedField) -> bool:
+    """Return whether a column is one of the lineage, and not of the table, whatever its name."""
+    return field.field_id in {ROW_ID.field_id, LAST_UPDATED.field_id}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +56,20 @@ class FileLineage:
             rows: The rows, with the columns of `with_lineage`; null where a row inherits.
             positions: Their positions in the file, from 0.
         """
-        inherited = {
-            ROW_ID.name: pc.add(positions, self.first_row_id),
-            LAST_UPDATED.name: pa.repeat(pa.scalar(self.sequence_number, pa.int64()), rows.num_rows),
-        }
-        for name, values in inherited.items():
-            own = rows.column(name).cast(pa.int64())
-            rows = rows.set_column(rows.schema.get_field_index(name), name, pc.coalesce(own, values))
+        for name in LINEAGE:
+            values = self.column(name, rows.column(name), positions)
+            rows = rows.set_column(rows.schema.get_field_index(name), name, values)
         return rows
+
+    def column(self, name: str, own: pa.Array, positions: pa.Array) -> pa.Array:
+        """Return a column of the lineage of some rows of the file.
+
+        Args:
+            name: Name of the column.
+            own: What the file has in it; null where a row inherits.
+            positions: Positions of the rows in the file, from 0.
+        """
+        inherited = (
+            pc.add(positions, self.first_row_id) if name == ROW_ID.name else pa.scalar(self.sequence_number, pa.int64())
+        )
+        return pc.coalesce(own.cast(pa.int64()), inherited)
