@@ -36,6 +36,8 @@ from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, pla
 from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
 from iceberg_ds.secrets import masked_problem
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.snapshots.version_3 import VERSION_3
+from iceberg_ds.table.lineage import LINEAGE
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
 
 logger = logging.getLogger(__name__)
@@ -159,8 +161,9 @@ class ReadRequest:
             TableNotFoundError: The table does not exist.
             CatalogError: The catalog could not be reached or refused.
         """
-        _, schema = chosen_schema(self.name, self.load_for_tasks().table.metadata, self.choice)
-        fields, extras = self.chosen(schema)
+        metadata = self.load_for_tasks().table.metadata
+        _, schema = chosen_schema(self.name, metadata, self.choice)
+        fields, extras = self.chosen(schema, metadata.format_version)
         return (*fields, *(EXTRAS[name] for name in extras))
 
     def refuse_options_of_streams(self) -> None:
@@ -206,7 +209,7 @@ class ReadRequest:
         table = loaded.table
         with loaded.catalog.hiding_secrets():
             plan = self._plan_rows(table, prunes=prunes) if self.beginning is None else self._plan_changes(table)
-            fields, extras = self.chosen(plan.schema)
+            fields, extras = self.chosen(plan.schema, table.metadata.format_version)
             return PlannedRead(
                 request=self,
                 plan=plan,
@@ -277,8 +280,14 @@ class ReadRequest:
         except ValueError:
             return None
 
-    def chosen(self, schema: Schema) -> tuple[tuple[NestedField, ...], tuple[str, ...]]:
+    def chosen(
+        self, schema: Schema, format_version: int = VERSION_3
+    ) -> tuple[tuple[NestedField, ...], tuple[str, ...]]:
         """Return the columns of the table that are wanted, and the metadata columns.
+
+        Args:
+            schema: The columns of the table.
+            format_version: Its format version, which says whether rows have ids.
 
         Raises:
             OptionError: There is no such column, or it is named twice.
@@ -295,6 +304,11 @@ class ReadRequest:
             if position is not None:
                 fields.append(schema.fields[position])
             elif column in EXTRAS and (column not in CHANGE_COLUMNS or self.beginning is not None):
+                if column in LINEAGE and format_version < VERSION_3:  # nor has it one to Iceberg's Spark runtime
+                    raise OptionError(
+                        f"Cannot read {self.name}: it has no column '{column}': it is of format version "
+                        f"{format_version}, and rows have ids from version {VERSION_3} on."
+                    )
                 extras.append(column)
             else:
                 raise OptionError(

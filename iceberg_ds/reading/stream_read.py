@@ -182,7 +182,7 @@ class StreamRead:
     def _planned(self, loaded: LoadedTable) -> PlannedRead:
         assert self._schema is not None  # noqa: S101  # found when the table was first loaded
         table = loaded.table
-        fields, extras = self._request.chosen(self._schema)
+        fields, extras = self._request.chosen(self._schema, table.metadata.format_version)
         plan = ScanPlan(
             name=self._request.name,
             snapshot_id=None,
