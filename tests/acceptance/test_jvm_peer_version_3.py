@@ -9,16 +9,19 @@ import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import few
-from support.peer.jvm_peer import Row
+from support.peer.jvm_peer import PeerError, Row
 from support.spark.session import shared_session
+from support.tables.reading import read_by_tasks
 from support.tables.sink import NAME
 
 import iceberg_ds
+from iceberg_ds.errors import OptionError
 
 pytestmark = pytest.mark.timeout(900)  # the first one may have to make the peer's environment
 
 SCHEMA = spark.StructType().add("id", "long").add("part", "integer").add("name", "string")
 MERGE_ON_READ = ", ".join(f"'write.{verb}.mode' = 'merge-on-read'" for verb in ("delete", "update", "merge"))
+COLUMNS = ["id", "_row_id", "_last_updated_sequence_number"]
 Lineage = dict[int, tuple[int | None, int | None]]
 
 
@@ -28,9 +31,37 @@ def some(first: int, last: int, name: str = "new") -> list[Row]:
 
 
 def lineage(shared: SharedCatalog) -> Lineage:
-    """Return row id and last updated sequence number of each row, as the runtime reads them, by the row's id."""
-    read = shared.jvm.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {NAME}")  # noqa: S608
+    """Return row id and last updated sequence number of each row, as the runtime and we read them, by the row's id."""
+    found = by_runtime(shared)
+    assert by_python(shared) == found
+    return found
+
+
+def by_runtime(shared: SharedCatalog, snapshot_id: int | None = None) -> Lineage:
+    """Return what the runtime reads, of the head of `main` or of a snapshot."""
+    of = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
+    read = shared.jvm.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {NAME}{of}")  # noqa: S608
     return {row["id"]: (row["_row_id"], row["_last_updated_sequence_number"]) for row in read}
+
+
+def by_python(shared: SharedCatalog, snapshot_id: int | None = None) -> Lineage:
+    """Return what Python tasks read; they need no Spark."""
+    of = {} if snapshot_id is None else {"snapshot_id": snapshot_id}
+    read = read_by_tasks(shared.sink(), columns=", ".join(COLUMNS), **of)
+    return {row["id"]: (row["_row_id"], row["_last_updated_sequence_number"]) for row in read}
+
+
+def by_spark(shared: SharedCatalog, snapshot_id: int | None = None) -> Lineage:
+    """Return what Spark's Parquet reader reads."""
+    read = iceberg_ds.read(
+        shared_session("local[2]"),
+        "db.t",
+        options={"warehouse": str(shared.folder)},
+        columns=COLUMNS,
+        snapshot_id=snapshot_id,
+        reader="spark",
+    )
+    return {number: (row_id, updated) for number, row_id, updated in read.collect()}
 
 
 def check(shared: SharedCatalog, rows: Sequence[Row], before: Mapping[int, Any] | None = None) -> Lineage:
@@ -81,6 +112,30 @@ def test_table_that_was_upgraded_goes_on(shared: SharedCatalog) -> None:
     shared.append(some(30, 32), SCHEMA)
 
     check(shared, [*(row for row in rows if row["id"] != 12), *some(30, 32)], found)
+
+
+def test_rows_without_ids_are_read_as_such(shared: SharedCatalog) -> None:
+    """Rows from before the upgrade would have ids that they do not keep, or that are those of other rows."""
+    shared.create_by_jvm("id BIGINT, part INT, name STRING", "TBLPROPERTIES ('format-version' = '2')")
+    shared.append(some(0, 6), SCHEMA)
+    shared.append(some(6, 10), SCHEMA)
+    snapshot = shared.table().metadata.current_snapshot_id
+    none: Lineage = dict.fromkeys(range(10), (None, None))
+    with pytest.raises(PeerError, match="name `_row_id` cannot be resolved"):
+        by_runtime(shared)
+    with pytest.raises(OptionError, match="no column '_row_id': it is of format version 2"):
+        by_python(shared)
+    shared.alter("SET TBLPROPERTIES ('format-version' = '3')")
+    assert lineage(shared) == by_spark(shared) == none
+
+    shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+    found = check(shared, some(0, 10))
+    assert by_spark(shared) == found
+    shared.append(some(10, 12), SCHEMA)
+
+    found = check(shared, some(0, 12), found)
+    assert by_spark(shared) == found
+    assert by_python(shared, snapshot) == by_spark(shared, snapshot) == by_runtime(shared, snapshot) == none
 
 
 def test_overwrites_take_deletion_vectors_with_their_files(shared: SharedCatalog) -> None:
@@ -244,9 +299,11 @@ def test_rows_are_changed_in_turn(shared: SharedCatalog, mode: Any) -> None:
     changed(5, 6)
     shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
     changed()
+    assert by_spark(shared) == found
     iceberg_ds.delete_from("db.t", "id = 6", spark_session, **how)
     del rows[6]
     changed()
+    assert by_spark(shared) == found
 
 
 @pytest.mark.parametrize(("sorted_by", "layout"), few(1, [("name, id DESC", "PARTITIONED BY (part)"), (None, "")]))
@@ -271,6 +328,7 @@ def test_compaction_keeps_rows_and_their_ids(shared: SharedCatalog, sorted_by: s
     assert not shared.metadata("delete_files", "file_path")
     iceberg_ds.rewrite_manifests("db.t", options={"warehouse": str(shared.folder)})
     found = check(shared, rows, before)
+    assert by_spark(shared) == found
     shared.append(some(50, 53), SCHEMA)
     found = check(shared, [*rows, *some(50, 53)], found)
     shared.call("rewrite_data_files", "options => map('rewrite-all', 'true')")

@@ -43,6 +43,7 @@ GUIDES = [
         "maintenance/index",
         "changing-rows",
         "reading",
+        "version-3",
     )
 ]
 KEYS = [
