@@ -6,6 +6,8 @@ from mutations.mutating import Mutation
 
 _COMMITS = "unit/commit/test_version_3.py::"
 _VECTORS = "unit/deletes/test_vectors.py::"
+_READ = "integration/reading/test_row_lineage.py::"
+_INHERITED = "unit/table/test_lineage.py::test_row_inherits_what_its_file_does_not_say"
 _NUMBERED = _COMMITS + "test_each_snapshot_numbers_the_rows_that_it_adds"
 _UPGRADED = _COMMITS + "test_table_is_upgraded_where_the_user_asks_for_it"
 
@@ -48,9 +50,30 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="rows that are written again twice get the ids of their new places",
         file="table/lineage.py",
-        before="pc.coalesce(own, values)",
-        after="values",
-        tests=(_COMMITS + "test_rows_of_a_file_that_is_written_again_carry_their_ids",),
+        before="pc.coalesce(own.cast(pa.int64()), inherited)",
+        after="pc.coalesce(pa.nulls(len(own), pa.int64()), inherited)",
+        tests=(_COMMITS + "test_rows_of_a_file_that_is_written_again_carry_their_ids", _INHERITED),
+    ),
+    Mutation(
+        name="a row gets the id of the first one of its file",
+        file="table/lineage.py",
+        before="pc.add(positions, self.first_row_id)",
+        after="pc.add(pc.multiply(positions, 0), self.first_row_id)",
+        tests=(_INHERITED,),
+    ),
+    Mutation(
+        name="Spark's reader takes rows that moved for new ones",
+        file="reading/spark_scan.py",
+        before="    return F.coalesce(own, inherited.cast(LongType())).alias(name)\n",
+        after="    return inherited.cast(LongType()).alias(name)\n",
+        spark_tests=(_READ + "test_rows_that_move_stay_the_same_rows",),
+    ),
+    Mutation(
+        name="Python tasks give no ids to rows that inherit theirs",
+        file="reading/python_scan.py",
+        before="is None else lineage.column(name, own, positions)\n",
+        after="is None else own.cast(pa.int64())\n",
+        spark_tests=(_READ + "test_rows_inherit_from_their_files",),
     ),
     Mutation(
         name="a snapshot takes a sequence number that another branch has taken",
