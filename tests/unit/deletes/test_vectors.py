@@ -233,7 +233,7 @@ def test_rows_that_lose_are_hidden_anew_if_the_table_is_upgraded_meanwhile(sink:
         sink.commit(written)
 
     assert sorted((row["id"], row["amount"]) for row in read_by_tasks(sink)) == [(1, 20), (2, 30)]
-    assert hidden_rows(sink) == 1
+    assert len(puffins(sink)) == 1
     assert not unreferenced_files(sink.table())
 
 
