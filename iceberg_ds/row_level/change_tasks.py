@@ -57,7 +57,7 @@ def report_changes(plan: WritePlan, batches: Iterable[pa.RecordBatch], attempt: 
 
     Args:
         plan: What the driver decided.
-        batches: `FILE`, `POS` and `IS_ROW`, then the columns of the table, as Spark sends them; may be empty.
+        batches: `FILE`, `POS` and `IS_ROW`, then the columns of `plan.schema`, as Spark sends them; may be empty.
         attempt: Becomes part of the files' names, so that no two attempts share a path.
 
     Raises:

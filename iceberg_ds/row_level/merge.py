@@ -18,6 +18,7 @@ from iceberg_ds.row_level.clauses import Clause, Clauses, Delete, Insert, OfTarg
 from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
 from iceberg_ds.row_level.result import RowLevelResult
 from iceberg_ds.spark.sql_text import refusing_sql
+from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.names import AmbiguousNameError, find_position, free_name, quoted
 from iceberg_ds.table.spark_types import spark_type
 
@@ -133,7 +134,8 @@ class _Merge:
         by_clause = zip(*(self._values(joined, clause, fields) for clause in clauses), strict=True)
         values = [_first(chosen, of_field).alias(field.name) for field, of_field in zip(fields, by_clause, strict=True)]
         is_row = _first(chosen, [F.lit(not isinstance(clause, Delete)) for clause in clauses])
-        return joined.select(file.alias(FILE), pos.alias(POS), is_row.alias(IS_ROW), *values)
+        ids = [F.col(f"{_TARGET}.{name}") for name in rows.columns if name == ROW_ID.name]
+        return joined.select(file.alias(FILE), pos.alias(POS), is_row.alias(IS_ROW), *values, *ids)
 
     def _joined(self, rows: DataFrame, mark: str) -> DataFrame:
         """Return the rows of table and source side by side, as far as a clause may be about them.

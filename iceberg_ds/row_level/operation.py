@@ -54,8 +54,10 @@ from iceberg_ds.row_level.change_tasks import ChangedRows, report_changes
 from iceberg_ds.row_level.replaced_rows import ReplacedRows, RowsRead
 from iceberg_ds.row_level.result import RowLevelResult
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, find_snapshot, write_base
+from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.spark.write_job import check_session, of_no_rows, run_job
+from iceberg_ds.table.lineage import ROW_ID, with_lineage
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.spark_types import spark_struct
 
@@ -110,7 +112,8 @@ class Operation:
         command: The kind of the operation, as in the table properties `write.<command>.mode`.
         action: What is being done, such as `delete from db.t`, for errors.
         changes: Returns the rows that change, from the rows that were read and the table's columns. The columns are
-            those that `change_tasks.report_changes` takes, in their order.
+            those that `change_tasks.report_changes` takes, in their order; behind them `ROW_ID` if it was read, null
+            for rows that are new.
         where: A predicate in Spark's SQL: the operation reads only rows that satisfy it. None for all.
         takes_values: Whether new rows have values of rows that go.
         allows_twice: Whether a row may go that is named more than once.
@@ -246,7 +249,7 @@ class RowLevelRun:
                 f"Cannot {self._action}: it has a column '{clash[0]}', which names where a row is. Rename the column."
             )
         asked = {
-            "columns": [*([] if self._operation.deletes_alone else names), *PLACE],
+            "columns": [*self._read_columns(table.metadata), *PLACE],
             "where": self._operation.where,
             **session_options(self._spark),
         }
@@ -258,9 +261,18 @@ class RowLevelRun:
         read = request.plan(loaded, prunes=prunes)
         columns = spark_struct(read.plan.schema.fields)
         write = plan_write(self._catalog, self._options, columns, WriteMode.ROW_LEVEL, table=table)
+        if ROW_ID.name in asked["columns"]:  # rows that are handed over have the table's columns alone
+            write = replace(write, schema=with_lineage(write.schema), small_task_size_bytes=0)
         check_session(write, self._spark)
         where = request.tree() if prunes and request.test(read.plan.schema) is not None else None
         return _Plan(table=table, write=write, read=read, where=where, read_options=given)
+
+    def _read_columns(self, metadata: TableMetadata) -> list[str]:
+        """Return the columns that new rows are made of, with the id that a row keeps when it changes."""
+        if self._operation.deletes_alone:
+            return []
+        names = [field.name for field in metadata.schema().fields]
+        return [*names, ROW_ID.name] if metadata.format_version >= VERSION_3 else names
 
     def _prepare(self, plan: _Plan) -> _Prepared:
         """Write all files.

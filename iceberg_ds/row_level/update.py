@@ -14,6 +14,7 @@ from iceberg_ds.row_level.assignments import Assignments
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
 from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
 from iceberg_ds.row_level.result import RowLevelResult
+from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.names import quoted
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def update(  # noqa: PLR0913  # all but four by name
         old = {field.field_id: F.col(quoted(field.name)) for field in fields}
         assigned = Assignments(action, fields, assignments, case_sensitive=is_case_sensitive(rows.sparkSession))
         named = [value.alias(field.name) for value, field in zip(assigned.values(rows, old), fields, strict=True)]
-        return rows.select(F.col(file).alias(FILE), F.col(pos).alias(POS), F.lit(True).alias(IS_ROW), *named)  # noqa: FBT003
+        ids = [F.col(name) for name in rows.columns if name == ROW_ID.name]
+        return rows.select(F.col(file).alias(FILE), F.col(pos).alias(POS), F.lit(True).alias(IS_ROW), *named, *ids)  # noqa: FBT003
 
     operation = Operation(command="update", action=action, changes=changed, where=where, takes_values=True)
     return RowLevelRun(spark, operation, call_options(table, options, branch), mode, isolation_level).run()
