@@ -115,8 +115,8 @@ class KeyReports:
     def hide(self, table: Table) -> tuple[DataFile, ...]:
         """Write position deletes for the rows that lose, unless that was done before, and return the files.
 
-        They are written anew if the table's format was upgraded meanwhile. If the write has late keys, a data file whose
-        rows all lose gets no deletes: the snapshot leaves it out.
+        They are written anew if the table's format was upgraded meanwhile. If the write has late keys, a data file
+        whose rows all lose gets no deletes: the snapshot leaves it out.
 
         Args:
             table: The table as the commit has just loaded it.

@@ -15,10 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 
-from iceberg_ds.deletes.key_blocks import FILE, POSITION, DamagedBlocksError, Indexed
+from iceberg_ds.deletes.key_blocks import FILE, DamagedBlocksError, Indexed
 from iceberg_ds.deletes.key_index import Found, KeyedFile, KeyIndex, open_index
 from iceberg_ds.deletes.key_reader import ColumnReader, KeyedRowReader
-from iceberg_ds.deletes.match import KeySet, Matcher, Matches, by_columns, read_key_sets
+from iceberg_ds.deletes.match import (
+    ID,
+    POSITION,
+    KeySet,
+    Matcher,
+    Matches,
+    by_columns,
+    matched_rows,
+    read_key_sets,
+    together,
+)
 from iceberg_ds.deletes.work import FileWork, KeyIndexPlace
 from iceberg_ds.table.lineage import ROW_ID
 
@@ -66,7 +76,7 @@ class IndexedMatcher:
                         "Keys are looked for in the table, because %s is of no use: %s", self._place.folder, problem
                     )
                     break
-        matcher = Matcher(self._io, self._place.key_types)
+        matcher = Matcher(self._io, self._place.key_types, with_ids=True)
         found = matcher.find(work)
         self.read_bytes += matcher.read_bytes
         return found
@@ -74,7 +84,7 @@ class IndexedMatcher:
     def _find(self, index: KeyIndex, work: Sequence[FileWork]) -> dict[str, Matches]:
         items = {_indexed(item): item for item in work}
         index.add(self._keyed(file, items[file]) for file in index.missing(items))
-        found: dict[str, list[pa.Array]] = defaultdict(list)
+        found: dict[str, list[Matches]] = defaultdict(list)
         reader = KeyedRowReader(self._io, self._place.key_types)
         for keys in by_columns(work).values():
             files = {item.path: item.sequence_number for item in work if set(keys) & set(item.keys)}
@@ -82,7 +92,7 @@ class IndexedMatcher:
                 for some in index.find(key_set.columns, files):
                     _take(key_set, some, files, found)
         self.read_bytes += reader.read_bytes
-        return {path: Matches(positions=pc.unique(pa.concat_arrays(parts)).sort()) for path, parts in found.items()}
+        return {path: together(parts) for path, parts in found.items()}
 
     def _keyed(self, file: Indexed, item: FileWork) -> KeyedFile:
         return KeyedFile(file=file, batches=self._batches(item))
@@ -101,11 +111,12 @@ def _indexed(item: FileWork) -> Indexed:
     return Indexed(item.path, item.size_bytes, item.data_file.record_count)
 
 
-def _take(keys: KeySet, some: Found, files: Mapping[str, int], found: dict[str, list[pa.Array]]) -> None:
-    numbers = some.rows.column(FILE).combine_chunks()
+def _take(keys: KeySet, some: Found, files: Mapping[str, int], found: dict[str, list[Matches]]) -> None:
+    numbers, positions, row_ids = (some.rows.column(name).combine_chunks() for name in (FILE, POSITION, ID))
     sequence = pa.array([files.get(file.path) for file in some.files], pa.int64()).take(numbers)
     hits = keys.find(keys.digests(some.keys), some.keys, sequence).places
-    numbers, positions = numbers.take(hits), some.rows.column(POSITION).combine_chunks().take(hits)
+    numbers = numbers.take(hits)
+    rows = matched_rows(positions.take(hits), row_ids.take(hits), [column.take(hits) for column in some.keys])
     for number in pc.unique(numbers).to_pylist():
-        is_here = pc.equal(numbers, pa.scalar(number, pa.int32()))
-        found[some.files[number].path].append(positions.filter(is_here))
+        here = rows.filter(pc.equal(numbers, pa.scalar(number, pa.int32())))
+        found[some.files[number].path].append(Matches(positions=here.column(POSITION).combine_chunks(), rows=here))

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 # Rows of a block: as many are read to look a single key up.
 _BLOCK_ROWS = 256
-DIGEST, FILE, POSITION = "digest", "file", "position"
+DIGEST, FILE = "digest", "file"
 _FILES = pa.schema([("path", pa.string()), ("size_bytes", pa.int64()), ("record_count", pa.int64())])
 _BLOCKS = pa.schema([("first", pa.uint64()), ("offset", pa.int64()), ("length", pa.int64()), ("check", pa.uint32())])
 
@@ -70,7 +70,7 @@ class Blocks:
     Args:
         folder: Where it is.
         entry: What is known of it.
-        schema: The columns of its rows: `DIGEST`, `FILE` (a number in `files`), `POSITION`, and others.
+        schema: The columns of its rows: `DIGEST`, `FILE` (a number in `files`), and others.
 
     Raises:
         DamagedBlocksError: The file is missing or damaged.

@@ -31,11 +31,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.cdc.dedup import key_names
 from iceberg_ds.cdc.keys import mix, mix_column
 from iceberg_ds.deletes.key_blocks import (
     DIGEST,
     FILE,
-    POSITION,
     Blocks,
     BlocksEntry,
     DamagedBlocksError,
@@ -43,6 +43,7 @@ from iceberg_ds.deletes.key_blocks import (
     write_blocks,
 )
 from iceberg_ds.deletes.key_reader import canonical_type
+from iceberg_ds.deletes.match import ID, POSITION
 from iceberg_ds.deletes.work import KeyIndexPlace
 from iceberg_ds.errors import OptionError
 
@@ -130,9 +131,9 @@ class KeyIndex:
 
     def __init__(self, folder: Path, key_types: Mapping[int, IcebergType]) -> None:
         self._folder = folder
-        self._names = [f"key_{number}" for number in range(len(key_types))]
+        self._names = key_names([*key_types])
         keys = [(name, canonical_type(of)) for name, of in zip(self._names, key_types.values(), strict=True)]
-        fixed = [(DIGEST, pa.uint64()), (FILE, pa.int32()), (POSITION, pa.int64()), (ROW_ID, pa.int64())]
+        fixed = [(DIGEST, pa.uint64()), (FILE, pa.int32()), (POSITION, pa.int64()), (ID, pa.int64())]
         self._schema = pa.schema([*fixed, *keys])
         self._seed, listed = self._load()
         self._parts: list[Blocks] = []
@@ -324,16 +325,13 @@ class KeyIndex:
             yield _sorted(merged)
 
 
-ROW_ID = "row_id"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """Rows that may have one of the keys.
 
     Attributes:
         files: The data files, by number.
-        rows: The rows: `FILE`, `POSITION`, `ROW_ID` (null where a row inherits its id), and others.
+        rows: The rows: `FILE`, `POSITION`, `ID` (null where a row inherits its id), and others.
         keys: Their canonical key columns.
     """
 

@@ -42,6 +42,7 @@ from iceberg_ds.cdc.keys import DIGEST, digest_keys, digest_seed
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.projection import NO_VALUES, absent, field_id
 from iceberg_ds.table.sort_order import ordered_bits
 
@@ -322,11 +323,13 @@ class KeyedRows:
         first: Position of the first of these rows in the file.
         keys: Canonical values of the key columns.
         sequence: Comparable values of the sequence columns; empty without a rule.
+        row_ids: The row ids that the file has in a column, null where a row inherits its id; None if not asked for.
     """
 
     first: int
     keys: list[pa.Array]
     sequence: list[pa.Array]
+    row_ids: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.keys[0])
@@ -344,17 +347,27 @@ class KeyedRowReader:
         io: Opens the table's storage.
         types: The types of the key columns, by field id, in the order of the result.
         rule: How rows are compared by sequence; None to compare no rows.
+        with_ids: Whether row ids are read, too.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
     """
 
-    def __init__(self, io: FileIO, types: Mapping[int, IcebergType], rule: SequenceRule | None = None) -> None:
+    def __init__(
+        self,
+        io: FileIO,
+        types: Mapping[int, IcebergType],
+        rule: SequenceRule | None = None,
+        *,
+        with_ids: bool = False,
+    ) -> None:
         self.read_bytes = 0
         self.types = types
         self.rule = rule
         self._io = io
-        self._wanted = types if rule is None else {**types, **rule.types}
+        self._with_ids = with_ids
+        ids = {ROW_ID.field_id: ROW_ID.field_type} if with_ids else {}
+        self._wanted = {**types, **({} if rule is None else rule.types), **ids}
 
     def read(self, path: str, partition_values: Mapping[int, object] = NO_VALUES) -> Iterator[KeyedRows]:
         """Yield all rows of a file in order.
@@ -372,5 +385,6 @@ class KeyedRowReader:
             keys = [values[number] for number in self.types]
             ordered = [] if self.rule is None else [values[number] for number in self.rule.types]
             sequence = [] if self.rule is None else self.rule.comparable(ordered)
-            yield KeyedRows(first=batch.first, keys=keys, sequence=sequence)
+            row_ids = values[ROW_ID.field_id] if self._with_ids else None
+            yield KeyedRows(first=batch.first, keys=keys, sequence=sequence, row_ids=row_ids)
         self.read_bytes += reader.read_bytes

@@ -12,13 +12,14 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
+from iceberg_ds.cdc.dedup import key_names
 from iceberg_ds.cdc.keys import digest_keys, same_rows
 from iceberg_ds.deletes.key_reader import Incoming, KeyedRowReader, KeyedRows, SequenceRule, ascending
 from iceberg_ds.deletes.work import PORTION_ROWS, FileWork, KeyFile
@@ -28,6 +29,7 @@ SET_BYTES = 96 * 1024 * 1024
 SET_ROWS = 4_000_000
 _SEED_BYTES = 8
 _NUMBER, _ROW = "number", "row"
+POSITION, ID = "position", "row_id"
 # Arrow bytes of rows (keys, sequences and digests) that are looked up at once.
 LOOKUP_BYTES = 64 * 1024 * 1024
 
@@ -228,10 +230,19 @@ class Matches:
     Attributes:
         positions: Positions of the rows to replace, ascending.
         newer: The rows that win over the incoming rows, or None if no row wins.
+        rows: Of all these rows, and others that match: position, row id (null where a row inherits it) and canonical
+            keys, as `matched_rows`; None if that was not asked for.
     """
 
     positions: pa.Array
     newer: NewerRows | None = None
+    rows: pa.Table | None = None
+
+
+def matched_rows(positions: pa.Array, row_ids: pa.Array, keys: Sequence[pa.Array]) -> pa.Table:
+    """Return the columns `POSITION`, `ID` and the keys of rows that match."""
+    columns = [positions, row_ids, *keys]
+    return pa.Table.from_arrays(columns, names=[POSITION, ID, *key_names(keys)])
 
 
 class Matcher:
@@ -241,6 +252,7 @@ class Matcher:
         io: Opens the table's storage.
         types: The types of all key columns, by field id.
         rule: How rows are compared with the incoming rows of the keys; None to replace all rows with a key.
+        with_ids: Whether it is told of each row which key and which id it has.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
@@ -249,11 +261,19 @@ class Matcher:
 
     portion_rows = PORTION_ROWS
 
-    def __init__(self, io: FileIO, types: Mapping[int, IcebergType], rule: SequenceRule | None = None) -> None:
+    def __init__(
+        self,
+        io: FileIO,
+        types: Mapping[int, IcebergType],
+        rule: SequenceRule | None = None,
+        *,
+        with_ids: bool = False,
+    ) -> None:
         self.read_bytes = 0
         self._io = io
         self._types = types
         self._rule = rule
+        self._with_ids = with_ids
 
     def find(self, work: Sequence[FileWork]) -> dict[str, Matches]:
         """Return the rows with one of their file's keys, by path of the file; files without such rows are left out.
@@ -265,11 +285,11 @@ class Matcher:
         for field_ids, keys in by_columns(work).items():
             types = {number: self._types[number] for number in field_ids}
             files = [item for item in work if any(key.field_ids == field_ids for key in item.keys)]
-            reader = KeyedRowReader(self._io, types, self._rule)
+            reader = KeyedRowReader(self._io, types, self._rule, with_ids=self._with_ids)
             for key_set in read_key_sets(reader, keys):
                 _look_up(key_set, files, reader, found)
             self.read_bytes += reader.read_bytes
-        return {path: _together(parts) for path, parts in found.items()}
+        return {path: together(parts) for path, parts in found.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +344,10 @@ def _take(keys: KeySet, waiting: Sequence[_Waiting], found: dict[str, list[Match
             if keys.incoming is not None and is_newer is not None:
                 incoming = hits.incoming.slice(begin, count)
                 matches = _older_and_newer(positions, is_newer.slice(begin, count), keys.incoming.keys, incoming)
+            if one.rows.row_ids is not None:
+                places = pc.subtract(hits.places.slice(begin, count), pa.scalar(start, pa.int64()))
+                own = [column.take(places) for column in one.rows.keys]
+                matches = replace(matches, rows=matched_rows(positions, one.rows.row_ids.take(places), own))
             found[one.work.path].append(matches)
         start, begin = end, until
 
@@ -340,12 +364,14 @@ def _older_and_newer(positions: pa.Array, is_newer: pa.Array, keys: pa.Table, in
     return Matches(positions=positions.filter(pc.invert(is_newer)), newer=newer)
 
 
-def _together(parts: Sequence[Matches]) -> Matches:
+def together(parts: Sequence[Matches]) -> Matches:
     """Combine the matches of several sets of keys; a row that loses to any incoming row of its key is replaced."""
     positions = pc.unique(pa.concat_arrays([part.positions for part in parts])).sort()
     newer = [part.newer for part in parts if part.newer is not None]
+    told = [part.rows for part in parts if part.rows is not None]
+    rows = pa.concat_tables(told) if told else None
     if not newer:
-        return Matches(positions=positions)
+        return Matches(positions=positions, rows=rows)
     keys = pa.concat_tables([part.keys for part in newer])
     both = NewerRows(positions=pa.concat_arrays([part.positions for part in newer]), keys=keys)
-    return Matches(positions=positions, newer=both.but(positions))
+    return Matches(positions=positions, newer=both.but(positions), rows=rows)

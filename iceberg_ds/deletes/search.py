@@ -225,6 +225,15 @@ class SearchAnswers:
         return keys.group_by(keys.column_names).aggregate([])
 
     @property
+    def ids(self) -> dict[str, frozenset[str]]:
+        """Paths of the files with ids of the rows that were found, each with the data files whose rows count in it."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for answer in self._answers.values():
+            if answer.ids_path is not None:
+                found[answer.ids_path].add(answer.path)
+        return {path: frozenset(data_files) for path, data_files in found.items()}
+
+    @property
     def hit(self) -> list[FileAnswer]:
         """The answers for data files in which rows were found."""
         return [answer for answer in self._answers.values() if answer.rows]
@@ -286,6 +295,7 @@ class KeySearch:
         answers: What was found and written so far.
         read: Returns the files of the branch, as `BranchReader.read`.
         read_bytes: Compressed bytes that tasks read so far.
+        ids_paths: Paths of all files with ids of rows that tasks have written; they are in no table.
     """
 
     def __init__(
@@ -293,6 +303,7 @@ class KeySearch:
     ) -> None:
         self.answers = SearchAnswers()
         self.read_bytes = 0
+        self.ids_paths: set[str] = set()
         self.read = BranchReader(action, base).read
         self._action = action
         self._spark = spark
@@ -332,6 +343,7 @@ class KeySearch:
             self.check_listed_once(item.path for item in work)
         answers = resolve(self._spark, plan, work)
         self.answers.take(answers)
+        self.ids_paths |= self.answers.ids.keys()
         self.read_bytes += sum(answer.read_bytes for answer in answers)
         if (problem := next((answer.problem for answer in answers if answer.problem), None)) is not None:
             raise DataFileError(f"Cannot {self._action}, nothing was committed: a task failed: {problem}")

@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
+from pyiceberg.typedef import Record
 
 from iceberg_ds.deletes.chosen import ChosenRows
 from iceberg_ds.deletes.indexed import IndexedMatcher
+from iceberg_ds.deletes.kept_ids import IdsFile, ids_of
 from iceberg_ds.deletes.key_reader import SequenceRule
 from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.work import PORTION_ROWS, FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
@@ -26,6 +28,7 @@ from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
+from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.version_3 import first_row_id, lineage_of
 from iceberg_ds.table.bin_packing import packed
@@ -65,13 +68,15 @@ def answer_group(plan: SearchPlan, number: int, work: Sequence[FileWork]) -> Gro
 class _Found:
     """Positions of the visible rows of a data file that have one of the keys, and of its rows hidden before.
 
-    Rows that win over the incoming row are not among `positions`; `late_keys` has their keys.
+    Rows that win over the incoming row are not among `positions`; `late_keys` has their keys. `ids` has those of the
+    rows at `positions`, and their keys.
     """
 
     work: FileWork
     positions: pa.Array
     hidden: pa.Array
     late_keys: pa.Table | None = None
+    ids: pa.Table | None = None
 
     @property
     def all_hidden(self) -> pa.Array:
@@ -98,12 +103,15 @@ class _Task:
         self._rewritten: list[DataFile] = []
         self._waiting: list[HiddenRows] = []
         self._waiting_count = 0
+        self._ids = IdsFile(self._io, self._paths.next(NO_SPEC, Record()))
 
     def run(self, work: Sequence[FileWork]) -> GroupAnswer:
         answers = []
         for items in portions(work, self._finder.portion_rows):
             for found in self._find(items):
                 rewritten = self._hide(found) if len(found.positions) else None
+                if found.ids is not None:
+                    self._ids.add(found.work.path, found.ids)
                 answers.append(
                     FileAnswer(
                         path=found.work.path,
@@ -114,11 +122,13 @@ class _Task:
                         with_vectors=self._plan.with_vectors,
                         first_row_id=first_row_id(found.work.data_file),
                         late_keys=found.late_keys,
+                        ids_path=None if found.ids is None else self._ids.path,
                     )
                 )
             if not self._plan.with_vectors:
                 self._write_deletes()
         self._write_deletes()
+        self._ids.close()
         fault_point(FaultPoint.TASK_WRITTEN)
         read_bytes = self._finder.read_bytes + self._rewriter.read_bytes
         return GroupAnswer(files=tuple(answers), written_deletes=tuple(self._written_deletes), read_bytes=read_bytes)
@@ -127,6 +137,7 @@ class _Task:
         """Delete every file of this attempt."""
         written = [*(deletes.file for deletes in self._written_deletes), *self._rewritten]
         delete_files(self._io, dict.fromkeys(file.file_path for file in written), Proof.TASK_FAILED)
+        self._ids.discard()
 
     def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
         found = self._finder.find(work)
@@ -138,11 +149,14 @@ class _Task:
                 continue
             hidden = hidden_by_position(self._io, item)
             newer = None if matches.newer is None else matches.newer.but(hidden)
+            positions = without(matches.positions, hidden)
+            lineage = lineage_of(item.data_file, item.sequence_number) if self._plan.keeps_ids else None
             yield _Found(
                 work=item,
-                positions=without(matches.positions, hidden),
+                positions=positions,
                 hidden=hidden,
                 late_keys=None if newer is None else newer.keys,
+                ids=None if lineage is None or matches.rows is None else ids_of(matches.rows, positions, lineage),
             )
 
     def _hide(self, found: _Found) -> tuple[DataFile, ...] | None:
@@ -186,7 +200,9 @@ class _Task:
 def _finder(plan: SearchPlan, io: FileIO) -> Matcher | IndexedMatcher | ChosenRows:
     if plan.index is not None:
         return IndexedMatcher(io, plan.index)
-    return Matcher(io, plan.key_types, SequenceRule.of(plan.writing)) if plan.key_types else ChosenRows(io)
+    if not plan.key_types:
+        return ChosenRows(io)
+    return Matcher(io, plan.key_types, SequenceRule.of(plan.writing), with_ids=plan.keeps_ids)
 
 
 def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:

@@ -32,11 +32,13 @@ from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.deletes.index import KeySource, key_types
+from iceberg_ds.deletes.kept_ids import with_kept_ids
 from iceberg_ds.deletes.key_index import index_place, open_index
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
 from iceberg_ds.deletes.work import KeyIndexPlace, RowEncoding, SearchPlan
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, RefusedRowsError
 from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.parse import options_of_call, parse_options
@@ -137,6 +139,7 @@ class UpsertCommit:
         has_index: bool = False,
     ) -> None:
         self._has_index = has_index
+        self._spark = spark
         self._catalog = catalog
         self._options = options or SinkOptions(table=parse_identifier(plan.write.table))
         self._plan = plan
@@ -144,7 +147,7 @@ class UpsertCommit:
         self._name = plan.write.table
         self._identifier = parse_identifier(self._name)
         self._search = KeySearch(f"upsert into {self._name}", spark, _base_of(plan))
-        self._commits: list[TaskCommit] = []
+        self._commits: Sequence[TaskCommit] = []
         self._of_keys: list[TaskCommit] = []
         self._to_delete = KeysToDelete(paths=frozenset(), key_types={})
         self._late_keys: pa.Table | None = None
@@ -233,11 +236,13 @@ class UpsertCommit:
         )
 
     def forget_keys(self) -> None:
-        """Delete the files of the keys, which are in no table."""
+        """Delete the files of keys, and of ids, which are in no table."""
         give_up_write(self._catalog, self._name, self._of_keys)
+        if paths := sorted(self._search.ids_paths):
+            delete_files(self._catalog.storage_of(paths[0]), paths, Proof.NEVER_SENT)
 
     def _searched(self, commits: Sequence[TaskCommit]) -> TableWrite:
-        self._look_for_rows()
+        self._commits = commits = self._look_for_rows(commits)
         self._late_keys = self._search.answers.late_keys
         rewrite = RewriteByKeys(self._to_delete, self._search) if self._to_delete.written else None
         return TableWrite(commits=commits, rewrite=rewrite, late_keys=self._late_keys, renew=self._renew)
@@ -269,15 +274,19 @@ class UpsertCommit:
                 f"be read again: {self._catalog.describe(problem)}."
             ) from None  # the cause's own text may have secrets
 
-    def _look_for_rows(self) -> None:
+    def _look_for_rows(self, commits: Sequence[TaskCommit]) -> Sequence[TaskCommit]:
+        """Search the branch, and return the messages with the ids that rows keep."""
         table = find_patiently(self._catalog, self._identifier)
         if table is None:  # the commit creates the table, or says that it is gone
-            return
-        if (work := self._search.look(table, self._to_delete)) is not None:
-            plan = SearchPlan.of(self._plan, table.metadata, self._to_delete.key_types, self._encoding)
-            if self._has_index:
-                plan = replace(plan, index=self._tidy_index(table))
-            self._search.run(work, plan)
+            return commits
+        if (work := self._search.look(table, self._to_delete)) is None:
+            return commits
+        plan = SearchPlan.of(self._plan, table.metadata, self._to_delete.key_types, self._encoding)
+        plan = replace(plan, keeps_ids=plan.with_vectors)
+        if self._has_index:
+            plan = replace(plan, index=self._tidy_index(table))
+        self._search.run(work, plan)
+        return with_kept_ids(self._spark, plan, self._search.answers.ids, commits, table.io)
 
     def _tidy_index(self, table: Table) -> KeyIndexPlace:
         """Let the index forget what the branch does not list any more, and return its place."""

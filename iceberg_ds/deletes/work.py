@@ -119,6 +119,7 @@ class SearchPlan:
         encoding: How the rows that are found are removed: by position deletes, or by rewriting their data files.
         with_vectors: Whether position deletes are deletion vectors, each with all positions of its data file.
         index: The index that tells where keys are; None to read the key columns of the data files.
+        keeps_ids: Whether new rows take over the ids of the rows that are found.
     """
 
     writing: WritePlan
@@ -128,6 +129,7 @@ class SearchPlan:
     encoding: RowEncoding = "position"
     with_vectors: bool = False
     index: KeyIndexPlace | None = None
+    keeps_ids: bool = False
 
     @classmethod
     def of(
@@ -166,6 +168,8 @@ class FileAnswer:
         first_row_id: That of the data file, None if its rows had no ids.
         late_keys: Keys, with digests, for which the data file has a visible row that wins over the incoming row; None
             for no such key.
+        ids_path: The file that has keys and ids of the rows that were found; None if they have no ids, or if none is
+            asked for.
     """
 
     path: str
@@ -176,6 +180,7 @@ class FileAnswer:
     with_vectors: bool = False
     first_row_id: int | None = None
     late_keys: pa.Table | None = None
+    ids_path: str | None = None
 
     @property
     def has_vector(self) -> bool:

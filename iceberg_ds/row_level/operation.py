@@ -248,8 +248,9 @@ class RowLevelRun:
             raise UnsupportedTableError(
                 f"Cannot {self._action}: it has a column '{clash[0]}', which names where a row is. Rename the column."
             )
+        columns = self._read_columns(table.metadata)
         asked = {
-            "columns": [*self._read_columns(table.metadata), *PLACE],
+            "columns": [*columns, *PLACE],
             "where": self._operation.where,
             **session_options(self._spark),
         }
@@ -259,9 +260,9 @@ class RowLevelRun:
         request = ReadRequest.of(given)
         prunes = is_read_alike(self._spark, request, loaded)
         read = request.plan(loaded, prunes=prunes)
-        columns = spark_struct(read.plan.schema.fields)
-        write = plan_write(self._catalog, self._options, columns, WriteMode.ROW_LEVEL, table=table)
-        if ROW_ID.name in asked["columns"]:  # rows that are handed over have the table's columns alone
+        rows = spark_struct(read.plan.schema.fields)
+        write = plan_write(self._catalog, self._options, rows, WriteMode.ROW_LEVEL, table=table)
+        if ROW_ID.name in columns:  # rows that are handed over have the table's columns alone
             write = replace(write, schema=with_lineage(write.schema), small_task_size_bytes=0)
         check_session(write, self._spark)
         where = request.tree() if prunes and request.test(read.plan.schema) is not None else None

@@ -73,3 +73,21 @@ class FileLineage:
             pc.add(positions, self.first_row_id) if name == ROW_ID.name else pa.scalar(self.sequence_number, pa.int64())
         )
         return pc.coalesce(own.cast(pa.int64()), inherited)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptIds:
+    """Ids that rows of a data file take over from rows that they replace.
+
+    Attributes:
+        positions: Positions of these rows in the file, from 0, each once.
+        row_ids: Their ids.
+    """
+
+    positions: pa.Array
+    row_ids: pa.Array
+
+    def filled(self, rows: pa.RecordBatch, positions: pa.Array) -> pa.RecordBatch:
+        """Return rows of the file with these ids, and null for all that is inherited; as `FileLineage.filled`."""
+        kept = self.row_ids.take(pc.index_in(positions, value_set=self.positions))
+        return rows.set_column(rows.schema.get_field_index(ROW_ID.name), ROW_ID.name, kept)

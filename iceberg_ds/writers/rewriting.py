@@ -24,7 +24,7 @@ from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.arrow_schema import conform, file_shape
-from iceberg_ds.table.lineage import FileLineage, with_lineage
+from iceberg_ds.table.lineage import FileLineage, KeptIds, with_lineage
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
 from iceberg_ds.table.projection import field_id, has_field_ids, project, with_field_ids
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
@@ -48,7 +48,7 @@ def remaining_rows(  # noqa: PLR0913, PLR0917  # the last one is seldom given
     schema: Schema,
     left_out: pa.Array,
     partition_values: Mapping[int, object],
-    lineage: FileLineage | None = None,
+    lineage: FileLineage | KeptIds | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file except those left out, with the names and the order of the table's columns.
 
@@ -122,7 +122,7 @@ def rows_of_file(  # noqa: PLR0913, PLR0917  # the last one is seldom given
     spec: PartitionSpec,
     schema: Schema,
     left_out: pa.Array,
-    lineage: FileLineage | None = None,
+    lineage: FileLineage | KeptIds | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file except those left out, as new files of the table have them.
 
@@ -174,7 +174,7 @@ class FileRewriter:
         spec: PartitionSpec,
         order: SortOrder | None,
         left_out: pa.Array,
-        lineage: FileLineage | None = None,
+        lineage: FileLineage | KeptIds | None = None,
     ) -> tuple[DataFile, ...]:
         """Return new files with the remaining rows of a data file, none if no row is left. A failure leaves no file.
 
