@@ -54,10 +54,10 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.planning.columns import WrittenColumns
 from iceberg_ds.planning.keys import KeyedWrite
-from iceberg_ds.planning.version_3 import why_not_written
+from iceberg_ds.planning.version_3 import why_not_upgraded, why_not_written
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
 from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
-from iceberg_ds.snapshots.version_3 import metadata_json
+from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
 from iceberg_ds.table.locations import PROVIDER, why_not_trusted
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.table.names import identifier_text
@@ -268,6 +268,22 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
 
 
+def check_upgrade(options: SinkOptions, metadata: TableMetadata) -> None:
+    """Refuse the upgrade that options ask for if the table could not be written afterwards: nobody can take it back.
+
+    Raises:
+        UnsupportedTableError: Lists all reasons.
+    """
+    wanted = int(options.format_version or 0)
+    if not options.upgrade_format or not metadata.format_version < VERSION_3 <= wanted:
+        return
+    if problems := why_not_upgraded(metadata.schema()):
+        raise UnsupportedTableError(
+            f"Cannot upgrade {identifier_text(options.table)} to format version {wanted}, nothing was changed: it "
+            f"could not be written afterwards, because {'; '.join(problems)}."
+        )
+
+
 def check_load(options: SinkOptions, metadata: TableMetadata, route: Route) -> None:
     """Refuse a write into a table that is in need of maintenance, by the limits that its options set.
 
@@ -342,10 +358,15 @@ def _changes(wish: Wish) -> list[Propose]:
 
 
 def _upgrading(options: SinkOptions, metadata: TableMetadata) -> CommitRequest | None:
-    """Return the request that upgrades the format of a table, None if it stays."""
+    """Return the request that upgrades the format of a table, None if it stays.
+
+    Raises:
+        UnsupportedTableError: As `check_upgrade`.
+    """
     wanted = int(options.format_version or 0)
     if not options.upgrade_format or wanted <= metadata.format_version:
         return None
+    check_upgrade(options, metadata)
     return CommitRequest(
         requirements=(AssertTableUUID(uuid=metadata.table_uuid),),
         updates=(UpgradeFormatVersion(format_version=wanted),),

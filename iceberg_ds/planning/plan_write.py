@@ -27,6 +27,7 @@ from iceberg_ds.planning.decide import (
     Target,
     Wish,
     check_supported,
+    check_upgrade,
     decide,
     plan_branches,
     staging_branch,
@@ -176,6 +177,7 @@ def foresee(options: SinkOptions, metadata: TableMetadata, dataframe: StructType
     """
     name = identifier_text(options.table)
     check_supported(metadata, name, options.table_properties)
+    check_upgrade(options, metadata)
     plan_branches(options, metadata, is_new=False)
     if dataframe is None:
         if (reason := why_not_keyed(options, metadata)) is not None:

@@ -13,16 +13,37 @@ import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from iceberg_ds.errors import UnsupportedTableError
+
 ROW_ID = NestedField(2147483540, "_row_id", LongType(), required=False)
 LAST_UPDATED = NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False)
 # By name.
 LINEAGE = {field.name: field for field in (ROW_ID, LAST_UPDATED)}
 
 
+def why_not_with_lineage(schema: Schema) -> list[str]:
+    """Return why rows of a table with these columns cannot keep their identity; empty if they can.
+
+    Fields of structs may have the names of the lineage's columns.
+    """
+    return [
+        f"column '{field.name}' has the name of a column that keeps the identity of rows in format version 3: rename "
+        "the column of the table first, with the engine that made it"
+        for field in schema.fields
+        if field.name.lower() in LINEAGE
+    ]
+
+
 def with_lineage(schema: Schema) -> Schema:
-    """Return a table's columns with those of the lineage behind them; the schema itself if it has them."""
+    """Return a table's columns with those of the lineage behind them; the schema itself if it has them.
+
+    Raises:
+        UnsupportedTableError: The table has a column of its own of such a name.
+    """
     if has_lineage(schema):
         return schema
+    if problems := why_not_with_lineage(schema):
+        raise UnsupportedTableError(f"Cannot keep the identity of rows: {'; '.join(problems)}.")
     ids = schema.identifier_field_ids
     return Schema(*schema.fields, ROW_ID, LAST_UPDATED, schema_id=schema.schema_id, identifier_field_ids=ids)
 

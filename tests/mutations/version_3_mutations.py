@@ -8,6 +8,7 @@ _COMMITS = "unit/commit/test_version_3.py::"
 _VECTORS = "unit/deletes/test_vectors.py::"
 _READ = "integration/reading/test_row_lineage.py::"
 _INHERITED = "unit/table/test_lineage.py::test_row_inherits_what_its_file_does_not_say"
+_PLANS = "unit/planning/test_version_3.py::"
 _NUMBERED = _COMMITS + "test_each_snapshot_numbers_the_rows_that_it_adds"
 _UPGRADED = _COMMITS + "test_table_is_upgraded_where_the_user_asks_for_it"
 
@@ -109,5 +110,26 @@ VERSION_3: tuple[Mutation, ...] = (
         before="    if not options.upgrade_format or wanted <= metadata.format_version:\n",
         after="    if wanted <= metadata.format_version:\n",
         tests=(_UPGRADED,),
+    ),
+    Mutation(
+        name="a table is upgraded though it cannot be written afterwards",
+        file="planning/decide.py",
+        before="        return None\n    check_upgrade(options, metadata)\n",
+        after="        return None\n",
+        tests=(_PLANS + "test_table_with_a_column_of_the_lineage_is_not_upgraded",),
+    ),
+    Mutation(
+        name="a column of the table's own is taken for the ids of rows",
+        file="planning/version_3.py",
+        before="    found = why_not_with_lineage(schema)\n",
+        after="    found: list[str] = []\n",
+        tests=(_PLANS + "test_table_of_others_with_a_column_of_the_lineage_is_refused",),
+    ),
+    Mutation(
+        name="a write that another writer's upgrade meets fails without a next step",
+        file="table/lineage.py",
+        before="    if problems := why_not_with_lineage(schema):\n",
+        after="    if problems := list[str]():\n",
+        tests=(_PLANS + "test_upgrade_by_others_meanwhile_is_met_with_the_same_words",),
     ),
 )
