@@ -118,7 +118,7 @@ class _Search:
         for manifest in sorted(manifests, key=lambda found: found.content == ManifestContent.DELETES):
             change = None
             if self._may_drop_from(manifest):
-                change = self._filter(manifest, partial)
+                change = self._filter(manifest, partial, gone)
             elif manifest.content == ManifestContent.DELETES and gone:
                 change = self._without_vectors(manifest, gone)
             if self._has_vectors and change is not None:
@@ -134,11 +134,13 @@ class _Search:
             self._check_no_new_deletes(manifests, partial)
         return FilteredManifests(untouched=tuple(untouched), replaced=tuple(replaced), partial=tuple(partial))
 
-    def _filter(self, manifest: ManifestFile, partial: list[DataFile]) -> FilteredManifest | None:
+    def _filter(
+        self, manifest: ManifestFile, partial: list[DataFile], gone: AbstractSet[str]
+    ) -> FilteredManifest | None:
         kept, dropped = [], []
         for entry in live_entries(self._io, manifest):
             coverage = self._range.coverage(entry.data_file)
-            if coverage is Coverage.OUTSIDE or self._came_meanwhile(entry):
+            if coverage is Coverage.OUTSIDE or (self._came_meanwhile(entry) and not _is_vector_of(entry, gone)):
                 kept.append(entry)
                 continue
             dropped.append(entry)
@@ -151,9 +153,7 @@ class _Search:
         kept: list[ManifestEntry] = []
         dropped: list[ManifestEntry] = []
         for entry in live_entries(self._io, manifest):
-            is_vector = deletion_vector(entry.data_file) is not None
-            is_gone = is_vector and referenced_data_file(entry.data_file) in gone
-            (dropped if is_gone else kept).append(entry)
+            (dropped if _is_vector_of(entry, gone) else kept).append(entry)
         return _filtered(manifest, kept, dropped)
 
     def _may_drop_from(self, manifest: ManifestFile) -> bool:
@@ -222,6 +222,11 @@ class _Search:
                 f"Cannot commit {self._write}, nothing was committed: snapshot {new[0]} deleted rows after this write "
                 f"began{self._base_text()}, maybe of files that it replaces in part. Run the write again."
             )
+
+
+def _is_vector_of(entry: ManifestEntry, paths: AbstractSet[str]) -> bool:
+    """Return whether an entry is the deletion vector of one of these data files."""
+    return deletion_vector(entry.data_file) is not None and referenced_data_file(entry.data_file) in paths
 
 
 def _filtered(

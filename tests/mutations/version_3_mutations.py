@@ -100,9 +100,23 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="a vector stays though its data file is overwritten",
         file="commit/overwrite.py",
-        before="            is_gone = is_vector and referenced_data_file(entry.data_file) in gone\n",
-        after="            is_gone = is_vector and not gone\n",
+        before="            (dropped if _is_vector_of(entry, gone) else kept).append(entry)\n",
+        after="            (dropped if not gone else kept).append(entry)\n",
         tests=(_VECTORS + "test_overwrite_takes_the_vectors_of_its_files_along",),
+    ),
+    Mutation(
+        name="a vector that came meanwhile stays though its data file is overwritten",
+        file="commit/overwrite.py",
+        before="(self._came_meanwhile(entry) and not _is_vector_of(entry, gone))",
+        after="self._came_meanwhile(entry)",
+        tests=(_VECTORS + "test_vector_that_comes_meanwhile_goes_with_its_data_file",),
+    ),
+    Mutation(
+        name="an overwrite drops the vectors of data files that it keeps",
+        file="commit/overwrite.py",
+        before="(self._came_meanwhile(entry) and not _is_vector_of(entry, gone))",
+        after="(self._came_meanwhile(entry) and deletion_vector(entry.data_file) is None)",
+        tests=(_VECTORS + "test_vector_that_comes_meanwhile_goes_with_its_data_file",),
     ),
     Mutation(
         name="a table is upgraded without being asked",

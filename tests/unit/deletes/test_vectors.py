@@ -295,3 +295,16 @@ def test_overwrite_takes_the_vectors_of_its_files_along(sink: Sink) -> None:
 
     assert values(sink) == {50: 5, 0: 0, 2: 2, 4: 4, 6: 6}
     assert vectors(sink) == {}
+
+
+def test_vector_that_comes_meanwhile_goes_with_its_data_file(keyed: Sink) -> None:
+    """Under snapshot isolation rows that come meanwhile stay: vectors of files that go would stay for good."""
+    messages = keyed.write_over([{"id": 50, "region": "EU", "amount": 5}], schema=COLUMNS, isolation_level="snapshot")
+    upsert(keyed, "position", changed(1, 2))  # hides rows of files that are replaced, and adds a file
+    upsert(keyed, "position", [("U", 1, "EU", 7, 3)])  # hides a row of the added file, which stays
+
+    keyed.commit(messages)
+
+    assert values(keyed) == {50: 5, 1: 7, 2: 200}
+    assert hidden_rows(keyed) == 1
+    assert not unreferenced_files(keyed.table())
