@@ -56,6 +56,12 @@ def dangling_deletes(
     return [found for found in deletes if found.path not in needed]
 
 
+def dangling_vectors(live: LiveFiles) -> set[str]:
+    """Return the names of the deletion vectors whose data file is not in the snapshot."""
+    paths = {found.path for found in live.data}
+    return {vector.name for path, vector in live.vectors.items() if path not in paths}
+
+
 @dataclass(slots=True)
 class _DataFiles:
     """Data files, by what deletes apply to.

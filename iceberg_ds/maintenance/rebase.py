@@ -33,7 +33,7 @@ from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, 
 from iceberg_ds.deletes.search import BranchReader, left_alone, without_files
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.maintenance.dangling_deletes import dangling_deletes
+from iceberg_ds.maintenance.dangling_deletes import dangling_deletes, dangling_vectors
 from iceberg_ds.maintenance.rewrite_work import DeletesToMove, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.snapshots.refs import last_sequence_number
 from iceberg_ds.snapshots.version_3 import first_row_id
@@ -180,6 +180,7 @@ class Rebase:
             added = self._data_files(last_sequence_number(table.metadata) + 1)
             found = dangling_deletes(read.files, table.metadata.specs(), gone=gone, added=added)
             gone |= {deletes.path for deletes in found}
+            gone |= dangling_vectors(read.files)
         filtered = without_files(read, gone)
         self.dropped = filtered.removed
         return filtered
