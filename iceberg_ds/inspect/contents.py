@@ -30,9 +30,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
+from iceberg_ds.deletes.index import only_path
 from iceberg_ds.inspect.checklist import CheckFailedError
-from iceberg_ds.snapshots.manifests import all_entries
-from iceberg_ds.snapshots.version_3 import deletion_vector, read_list
+from iceberg_ds.snapshots.manifests import stored_entries
+from iceberg_ds.snapshots.version_3 import deletion_vector, first_row_id, read_list, referenced_data_file
 
 _EXAMPLES = 5
 _THREADS = 16
@@ -145,6 +146,8 @@ class ListedFile:
         size_bytes: Recorded size in bytes.
         is_encrypted: Whether reading the file needs a key.
         vector: Offset and length in bytes of the deletion vector in the file; None if the entry is for the whole file.
+        referenced: Path of the only data file that its deletes by position are of, or None if it does not say.
+        first_row_id: Id of its first row as the entry has it; None if the file inherits it, or has none.
     """
 
     path: str
@@ -154,6 +157,8 @@ class ListedFile:
     size_bytes: int
     is_encrypted: bool = False
     vector: tuple[int, int] | None = None
+    referenced: str | None = None
+    first_row_id: int | None = None
 
     @classmethod
     def of(cls, data_file: DataFile) -> ListedFile:
@@ -166,6 +171,8 @@ class ListedFile:
             size_bytes=data_file.file_size_in_bytes,
             is_encrypted=data_file.key_metadata is not None,
             vector=deletion_vector(data_file),
+            referenced=_referenced(data_file),
+            first_row_id=first_row_id(data_file),
         )
 
     @property
@@ -174,9 +181,21 @@ class ListedFile:
         return self.path if self.vector is None else f"{self.path}#{self.vector[0]}"
 
     @property
+    def is_vector(self) -> bool:
+        """Whether the entry is for a deletion vector, even if it does not say where in the file that is."""
+        return self.content is DataFileContent.POSITION_DELETES and self.file_format is FileFormat.PUFFIN
+
+    @property
     def own_bytes(self) -> int:
         """The size in bytes that counts for it in summaries."""
         return self.size_bytes if self.vector is None else self.vector[1]
+
+
+def _referenced(data_file: DataFile) -> str | None:
+    if data_file.content != DataFileContent.POSITION_DELETES:
+        return None
+    path = referenced_data_file(data_file) or only_path(data_file)
+    return None if path is None else sys.intern(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,7 +394,7 @@ def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
     size: int | None = None
     try:
         size = len(io.new_input(used.manifest_path))
-        entries = all_entries(io, used)
+        entries = stored_entries(io, used)
         return Manifest(entries=tuple(_entry(entry) for entry in entries), size_bytes=size, partitions=_shapes(entries))
     except Exception as error:  # any error of a storage library or the Avro reader
         said = f" (its recorded size is {used.manifest_length:,} bytes, it has {size:,})" if size is not None else ""

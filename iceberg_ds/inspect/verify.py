@@ -21,6 +21,7 @@ from iceberg_ds.inspect.catalog_checks import check_growth
 from iceberg_ds.inspect.checklist import Checklist, CheckWarnedError, NotTriedError
 from iceberg_ds.inspect.contents import Contents, ListedFile, counted, found, read_contents
 from iceberg_ds.inspect.data_files import Look, kind, look_at, metadata_problems, metric_problems, statistics_problems
+from iceberg_ds.inspect.lineage_checks import check_row_ids
 from iceberg_ds.inspect.metadata_checks import (
     continuity_problems,
     expired_parents,
@@ -49,10 +50,12 @@ from iceberg_ds.inspect.streams import (
     unrecorded_marks,
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
+from iceberg_ds.inspect.vector_checks import check_vectors
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.history import timed
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.names import identifier_text
 
 TABLE = "table"
@@ -253,6 +256,9 @@ def check_files(checklist: Checklist, table: Table, contents: Contents, *, deep:
         checklist.attempt(METRICS, lambda: _metrics(table, contents, sound))
     else:
         checklist.skip(METRICS, "not asked for: `deep` reads all rows")
+    if table.metadata.format_version >= VERSION_3:
+        check_vectors(checklist, table.io, contents, scope, {look.file.path for look in looks if look.problem is None})
+        check_row_ids(checklist, table.io, contents, scope)
 
 
 def _once(files: Iterable[ListedFile]) -> list[ListedFile]:
@@ -311,7 +317,8 @@ def verify(  # noqa: PLR0913  # one parameter for each choice of the user
 
     It checks the history; the epochs of streaming queries and their transaction markers; manifest lists and manifests
     of all snapshots, with their counts, sequence numbers and partitions; the summaries; statistics; and that the data
-    and delete files of all branches and tags exist, with the recorded size and row count (read from their footers).
+    and delete files of all branches and tags exist, with the recorded size and row count (read from their footers). Of
+    tables of format version 3 it checks deletion vectors and row ids, too.
 
     Args:
         table: Identifier of the table, such as `db.events`.

@@ -238,6 +238,14 @@ def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     return entries
 
 
+def stored_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    """Return all entries of `manifest`, removed files too, with inherited numbers, and row ids as they are stored.
+
+    Which row ids files inherit is up to each snapshot that lists the manifest: it may have given it others.
+    """
+    return [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest.manifest_path)]
+
+
 def live_paths(io: FileIO, manifest_path: str) -> list[tuple[DataFileContent, str]]:
     """Return what each live file of a manifest is, and its path."""
     return [

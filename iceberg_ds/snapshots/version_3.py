@@ -74,7 +74,7 @@ def _rebuilt(data_file: DataFile, values: Iterable[object]) -> DataFile:
 def deletion_vector(data_file: DataFile) -> tuple[int, int] | None:
     """Return offset and length, in bytes, of the deletion vector that an entry of a manifest names, or None."""
     offset, length = _field(data_file, _CONTENT_OFFSET), _field(data_file, _CONTENT_SIZE)
-    return None if offset is None else (int(str(offset)), int(str(length)))
+    return None if offset is None or length is None else (int(str(offset)), int(str(length)))
 
 
 def referenced_data_file(data_file: DataFile) -> str | None:

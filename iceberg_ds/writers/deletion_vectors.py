@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputStream
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import TableVersion
@@ -35,6 +35,7 @@ _VERSION: TableVersion = 3
 _VECTOR_MAGIC = bytes.fromhex("D1D33964")
 _FRAME = struct.Struct(">I")  # before the vector its length, behind it its checksum
 _PUFFIN_MAGIC = b"PFA1"
+_BLOB_TYPE = "deletion-vector-v1"
 _FOOTER_END = struct.Struct("<iI")  # length of the payload, and flags: none is set
 # Spec, "Reserved Field IDs": the position of a row, in each blob's list of the columns that it is about.
 _POSITION_ID = 2147483645
@@ -106,8 +107,17 @@ def vector_positions(io: FileIO, vector: DeletionVector) -> pa.Array:
         DataFileError: It is damaged, or is another one than its manifest says.
     """
     with io.new_input(vector.path).open() as stream:
-        stream.seek(vector.offset)
-        content = stream.read(vector.length)
+        return read_vector(stream, vector)
+
+
+def read_vector(stream: InputStream, vector: DeletionVector) -> pa.Array:
+    """Return what `vector_positions` returns, from the open file that the vector is in.
+
+    Raises:
+        DataFileError: As `vector_positions`.
+    """
+    stream.seek(vector.offset)
+    content = stream.read(vector.length)
     try:
         positions = _decoded(content, vector.length)
     except ValueError as problem:
@@ -120,6 +130,30 @@ def vector_positions(io: FileIO, vector: DeletionVector) -> pa.Array:
             f"its manifest says {vector.cardinality}."
         )
     return positions
+
+
+def vector_owners(stream: InputStream, size_bytes: int) -> dict[tuple[int, int], str]:
+    """Return the data file of each deletion vector by the footer of its Puffin file, by offset and length in bytes.
+
+    Readers find a vector by its manifest entry alone, so a footer that is compressed, or cannot be read, says nothing.
+
+    Args:
+        stream: The open file.
+        size_bytes: Its size.
+    """
+    try:
+        stream.seek(size_bytes - _FOOTER_END.size - len(_PUFFIN_MAGIC))
+        length, flags = _FOOTER_END.unpack(stream.read(_FOOTER_END.size))
+        if flags or stream.read(len(_PUFFIN_MAGIC)) != _PUFFIN_MAGIC:
+            return {}
+        stream.seek(size_bytes - _FOOTER_END.size - len(_PUFFIN_MAGIC) - length)
+        return {
+            (blob["offset"], blob["length"]): blob["properties"]["referenced-data-file"]
+            for blob in json.loads(stream.read(length))["blobs"]
+            if blob["type"] == _BLOB_TYPE
+        }
+    except (OSError, ValueError, LookupError, TypeError, struct.error):
+        return {}
 
 
 def write_deletion_vectors(io: FileIO, path: str, hidden: Sequence[HiddenRows]) -> tuple[DataFile, ...]:
@@ -209,7 +243,7 @@ def _decoded(content: bytes, length: int) -> pa.Array:
 def _footer(blobs: Sequence[_Blob]) -> bytes:
     listed = [
         {
-            "type": "deletion-vector-v1",
+            "type": _BLOB_TYPE,
             "fields": [_POSITION_ID],
             "snapshot-id": _INHERITED,
             "sequence-number": _INHERITED,

@@ -70,6 +70,35 @@ def test_table_that_the_jvm_runtime_has_compacted_and_expired_is_whole(shared: S
     assert result.ok, str(result)
 
 
+def test_table_of_version_3_that_both_have_changed_is_whole(shared: SharedCatalog) -> None:
+    """Vectors and row ids of a sound table would be called broken."""
+    change(shared, 2)
+    shared.alter("SET TBLPROPERTIES ('format-version' = '3')")
+    shared.jvm.run(f"DELETE FROM {NAME} WHERE id % 10 = 5")  # noqa: S608  # no outside input
+    shared.jvm.run(f"DELETE FROM {NAME}.branch_audit WHERE id % 10 = 6")  # noqa: S608
+    shared.jvm.run(f"UPDATE {NAME} SET more = 2 WHERE id < 30")  # noqa: S608
+    assert verified(shared).ok, str(verified(shared))
+    options = {"warehouse": str(shared.folder)}
+    iceberg_ds.rewrite_manifests(NAME, options=options)
+    shared.jvm.run(f"DELETE FROM {NAME} WHERE id = 41")  # noqa: S608
+    shared.jvm.run(f"ALTER TABLE {NAME} SET TBLPROPERTIES ('write.update.mode' = 'copy-on-write')")
+    shared.jvm.run(f"UPDATE {NAME} SET more = 3 WHERE id = 50")  # noqa: S608
+    assert verified(shared).ok, str(verified(shared))
+    shared.jvm.run(
+        f"CALL default.system.rewrite_data_files(table => '{NAME}', options => map('rewrite-all', 'true', "
+        "'remove-dangling-deletes', 'true'))"
+    )
+    shared.jvm.run(f"CALL default.system.rewrite_manifests('{NAME}')")
+    shared.jvm.run(f"DELETE FROM {NAME} WHERE id = 61")  # noqa: S608
+
+    result = verified(shared)
+
+    assert result.ok, str(result)
+    checks = {check.name: check.outcome for check in result.checks}
+    assert [checks[name] for name in ("deletion vectors", "dangling deletion vectors", "row ids")] == ["ok"] * 3
+    assert checks["rows of deletion vectors"] == "ok"
+
+
 def test_delete_file_of_the_jvm_runtime_that_is_missing_is_found(shared: SharedCatalog) -> None:
     """Deleted rows would come back unseen."""
     change(shared, 3)

@@ -9,6 +9,7 @@ _VECTORS = "unit/deletes/test_vectors.py::"
 _READ = "integration/reading/test_row_lineage.py::"
 _INHERITED = "unit/table/test_lineage.py::test_row_inherits_what_its_file_does_not_say"
 _PLANS = "unit/planning/test_version_3.py::"
+_DAMAGED = "unit/inspect/test_damaged_version_3.py::"
 _NUMBERED = _COMMITS + "test_each_snapshot_numbers_the_rows_that_it_adds"
 _UPGRADED = _COMMITS + "test_table_is_upgraded_where_the_user_asks_for_it"
 
@@ -145,5 +146,124 @@ VERSION_3: tuple[Mutation, ...] = (
         before="    if problems := why_not_with_lineage(schema):\n",
         after="    if problems := list[str]():\n",
         tests=(_PLANS + "test_upgrade_by_others_meanwhile_is_met_with_the_same_words",),
+    ),
+    Mutation(
+        name="verify passes two deletion vectors of one data file",
+        file="inspect/vector_checks.py",
+        before="            if len(names) > 1:\n",
+        after="            if len(names) > 2:\n",
+        tests=(_DAMAGED + "test_data_file_with_two_vectors_is_found",),
+    ),
+    Mutation(
+        name="verify passes a vector that names no data file",
+        file="inspect/vector_checks.py",
+        before="            if entry.file.referenced is None:\n                yield",
+        after="            if entry.file.referenced is None:\n                continue\n                yield",
+        tests=(_DAMAGED + "test_entry_that_lacks_what_readers_need_is_found",),
+    ),
+    Mutation(
+        name="verify passes a vector that is older than its data file",
+        file="inspect/vector_checks.py",
+        before="(data.sequence_number or 0) > number:",
+        after="(data.sequence_number or 0) < number - 9:",
+        tests=(_DAMAGED + "test_vector_that_is_older_than_its_data_file_is_found",),
+    ),
+    Mutation(
+        name="verify says nothing of vectors whose data file is gone",
+        file="inspect/vector_checks.py",
+        before="if path is not None and path not in snapshot.data:",
+        after="if path is not None and not snapshot.data:",
+        tests=(_DAMAGED + "test_vector_whose_data_file_is_gone_is_pointed_out",),
+    ),
+    Mutation(
+        name="verify passes a damaged vector",
+        file="inspect/vector_checks.py",
+        before='        return str(error).removesuffix(".")\n',
+        after="        return str(error)[:0] or None\n",
+        tests=(_DAMAGED + "test_vector_with_a_wrong_byte_is_found",),
+    ),
+    Mutation(
+        name="verify passes a vector of rows that are not there",
+        file="inspect/vector_checks.py",
+        before="(last := positions[-1].as_py()) >= rows:",
+        after="(last := positions[-1].as_py()) > rows * 99:",
+        tests=(_DAMAGED + "test_vector_of_rows_that_its_data_file_does_not_have_is_found",),
+    ),
+    Mutation(
+        name="verify reads vectors beyond the end of their file",
+        file="inspect/vector_checks.py",
+        before="    if not 0 <= vector.offset <= vector.offset + vector.length <= file.size_bytes:\n",
+        after="    if not 0 <= vector.offset <= vector.offset + vector.length:\n",
+        tests=(_DAMAGED + "test_vector_that_is_not_where_it_is_said_to_be_is_found",),
+    ),
+    Mutation(
+        name="verify passes deletes that a vector makes readers leave out",
+        file="inspect/vector_checks.py",
+        before="if len(left := without(pa.concat_arrays(found_positions), hidden)):",
+        after="if len(left := hidden) < 0:",
+        tests=(_DAMAGED + "test_position_deletes_beside_a_vector_are_found",),
+    ),
+    Mutation(
+        name="verify passes a vector of another data file",
+        file="inspect/vector_checks.py",
+        before="                problem = _mistaken(file, owners) or _damage(stream, file, rows)\n",
+        after="                problem = _mistaken(file, {}) or _damage(stream, file, rows)\n",
+        tests=(_DAMAGED + "test_vector_that_is_taken_for_that_of_another_data_file_is_found",),
+    ),
+    Mutation(
+        name="verify passes snapshots whose row ids overlap",
+        file="inspect/lineage_checks.py",
+        before="if before is not None and first < end:",
+        after="if before is None and first < end:",
+        tests=(_DAMAGED + "test_row_ids_that_snapshots_do_not_have_are_found",),
+    ),
+    Mutation(
+        name="verify passes row ids that are said to be free",
+        file="inspect/lineage_checks.py",
+        before='        if end > following:\n            yield f"{name} has',
+        after='        if end < following - 99:\n            yield f"{name} has',
+        tests=(_DAMAGED + "test_row_ids_that_snapshots_do_not_have_are_found",),
+    ),
+    Mutation(
+        name="verify passes a manifest whose rows have no ids",
+        file="inspect/lineage_checks.py",
+        before="        if first is None:\n            yield (\n",
+        after="        if first is None:\n            continue\n            yield (\n",
+        tests=(_DAMAGED + "test_manifest_without_row_ids_is_found",),
+    ),
+    Mutation(
+        name="verify passes row ids that a snapshot has not reserved",
+        file="inspect/lineage_checks.py",
+        before="if first >= snapshot.first_row_id and end > _end(snapshot):",
+        after="if first > snapshot.first_row_id and end > _end(snapshot):",
+        tests=(_DAMAGED + "test_row_ids_that_snapshots_do_not_have_are_found",),
+    ),
+    Mutation(
+        name="verify passes files whose rows have the same ids",
+        file="inspect/lineage_checks.py",
+        before="if not (stored[one.file.path] or stored[other.file.path]):",
+        after="if stored[one.file.path] and stored[other.file.path]:",
+        tests=(_DAMAGED + "test_files_whose_rows_have_the_same_ids_are_found",),
+    ),
+    Mutation(
+        name="verify takes the files of a manifest to have other ids than the snapshot gives them",
+        file="inspect/lineage_checks.py",
+        before="    following = manifest_first_row_id(used)\n    if following is None:\n        return\n",
+        after="    following = 0\n    if following is None:\n        return\n",
+        tests=(_DAMAGED + "test_sound_table_of_many_operations_is_whole",),
+    ),
+    Mutation(
+        name="verify calls files broken that store the ids of their rows",
+        file="inspect/lineage_checks.py",
+        before="            return any(field_id(column) == ROW_ID.field_id for column in pq.read_schema(stream))\n",
+        after="            return not stream\n",
+        tests=(_DAMAGED + "test_files_that_store_the_ids_of_their_rows_inherit_none",),
+    ),
+    Mutation(
+        name="vectors whose data file is gone stay when they are to be dropped",
+        file="maintenance/rebase.py",
+        before="            gone |= dangling_vectors(read.files)\n",
+        after="",
+        tests=(_DAMAGED + "test_vector_whose_data_file_is_gone_is_pointed_out",),
     ),
 )

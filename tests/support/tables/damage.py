@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pyiceberg.manifest import ManifestEntry, ManifestFile, read_manifest_list
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from support.tables.metadata import identity
@@ -15,7 +15,8 @@ from support.tables.sink import Sink, local
 
 from iceberg_ds.inspect.contents import read_contents
 from iceberg_ds.inspect.metadata_checks import ManifestTally, expected_summary
-from iceberg_ds.snapshots.manifests import ManifestDraft, write_list, write_manifests
+from iceberg_ds.snapshots.manifests import ManifestDraft, all_entries, write_list, write_manifests
+from iceberg_ds.snapshots.version_3 import read_list
 
 Json = dict[str, Any]
 
@@ -56,7 +57,7 @@ class Listing:
         table = sink.table()
         snapshot = table.current_snapshot()
         assert snapshot is not None
-        manifests = list(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
+        manifests = list(read_list(table.io, snapshot.manifest_list))
         return cls(table=table, snapshot=snapshot, manifests=manifests)
 
 
@@ -68,11 +69,19 @@ def edit_list(sink: Sink, edit: Callable[[list[ManifestFile]], list[ManifestFile
     write_list(listing.table.io, listing.table.metadata, listing.snapshot, manifests)
 
 
-def edit_entries(sink: Sink, edit: Callable[[list[ManifestEntry]], list[ManifestEntry]]) -> None:
-    """Change the entries of the newest snapshot's first manifest in place; list and summary agree with them."""
+def edit_entries(
+    sink: Sink,
+    edit: Callable[[list[ManifestEntry]], list[ManifestEntry]],
+    content: ManifestContent = ManifestContent.DATA,
+) -> None:
+    """Change the entries of the newest snapshot's first manifest of data, or of deletes, in place.
+
+    List and summary agree with them.
+    """
     listing = Listing.of(sink)
-    first = listing.manifests[0]
-    entries = edit(first.fetch_manifest_entry(listing.table.io, discard_deleted=False))
+    place = next(number for number, manifest in enumerate(listing.manifests) if manifest.content == content)
+    first = listing.manifests[place]
+    entries = edit(all_entries(listing.table.io, first))
     draft = ManifestDraft(
         path=first.manifest_path, spec_id=first.partition_spec_id, entries=tuple(entries), content=first.content
     )
@@ -80,7 +89,7 @@ def edit_entries(sink: Sink, edit: Callable[[list[ManifestEntry]], list[Manifest
     (written,) = write_manifests(listing.table.io, listing.table.metadata, [draft], identity())
     written.sequence_number, written.min_sequence_number = first.sequence_number, first.min_sequence_number
     written[6] = first.added_snapshot_id
-    edit_list(sink, lambda manifests: [written, *manifests[1:]])
+    edit_list(sink, lambda manifests: [*manifests[:place], written, *manifests[place + 1 :]])
     _correct_summary(sink)
 
 

@@ -19,7 +19,7 @@ from iceberg_ds.errors import DataFileError
 from iceberg_ds.messages import RowCountError
 from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 from iceberg_ds.writers import deletion_vectors
-from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions, write_deletion_vectors
+from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_owners, vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows
 
 IO = PyArrowFileIO()
@@ -99,6 +99,23 @@ def test_file_is_laid_out_as_the_puffin_spec_has_it(tmp_path: Path) -> None:
         "properties": {"created-by": f"iceberg-ds {__version__}"},
     }
     assert (place_of(first).offset, place_of(second).offset) == (4, 4 + len(vectors[0]))
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "content"),
+    [(0, 0, b""), (-4, None, b"PFA2"), (-8, -4, b"\1\0\0\0"), (-12, -8, b"\xff\xff\xff\x7f"), (-30, -12, b"?" * 18)],
+    ids=["sound", "no Puffin file", "compressed", "too long", "no JSON"],
+)
+def test_footer_says_whose_vectors_there_are(tmp_path: Path, begin: int, end: int | None, content: bytes) -> None:
+    """A vector that is taken for another would not be noticed, or a footer that nobody needs be refused."""
+    entries = write(tmp_path, a=[3], b=[0, 7])
+    whole = bytearray((tmp_path / "deletes.puffin").read_bytes())
+    whole[begin:end] = content
+
+    with pa.BufferReader(bytes(whole)) as stream:
+        found = vector_owners(stream, len(whole))
+
+    assert found == ({} if content else {deletion_vector(entry): referenced_data_file(entry) for entry in entries})
 
 
 def test_vectors_of_several_partitions_share_a_file(tmp_path: Path) -> None:
