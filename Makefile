@@ -170,6 +170,10 @@ bench-rewrites: $(TOOLS) $(PEER) ## Measure rewrites of data files beside rewrit
 bench-read: $(TOOLS) $(PEER) ## Measure reads beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_read.py $(BENCH_ARGS)
 
+.PHONY: bench-version-3
+bench-version-3: $(TOOLS) $(PEER) ## Measure tables of format version 3 beside those of version 2 and Iceberg's own Spark runtime
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_version_3.py $(BENCH_ARGS)
+
 .PHONY: bench-tpch
 bench-tpch: $(TOOLS) $(PEER) ## Measure TPC-H's queries beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_tpch.py $(BENCH_ARGS)

@@ -1,4 +1,4 @@
-"""One commit measurement of `bench_commit.py`: JSON on stdin says what to do, a line of JSON is the result.
+"""One measurement of `bench_commit.py` or `bench_version_3.py`: JSON on stdin says what, a line of JSON is the result.
 
 Runs in a process of its own and makes a table of its own, so that the number of snapshots is right. A table
 with many snapshots is not made by many commits: one real commit gives the newest snapshot, and the older
@@ -14,15 +14,17 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile, write_manifest_list
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.typedef import Record
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -40,16 +42,22 @@ from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.commit.retry import bring_in
 from iceberg_ds.commit.snapshot_update import SnapshotUpdate
 from iceberg_ds.commit.write_files import Added, WriteFiles
-from iceberg_ds.plan import EpochId, FileSettings, Route, WriteIdentity
+from iceberg_ds.metrics.commit_meter import CommitMeter
+from iceberg_ds.plan import BoundColumn, EpochId, FileSettings, OverwriteByFilter, Route, WriteIdentity
+from iceberg_ds.reading.scan import SnapshotChoice, plan_scan
+from iceberg_ds.snapshots.version_3 import VERSION_3, list_writer, read_list
 
 _BRANCH = "main"
 _ROWS_PER_FILE = 1_000_000
 _KILOBYTE = 1024  # the unit of ru_maxrss on Linux
+_PARTS = 10  # commits that bring the files of a table that is planned or loses a file
 _METADATA_LOG = 100  # entries that Iceberg keeps by default
 # An append writes no data file in its commit.
 _NO_FILES = FileSettings(
     target_file_size_bytes=1, compression_codec="zstd", compression_level=None, metrics_properties={}
 )
+# Iceberg spec, "Reserved Field IDs": path and position in a position delete file.
+_DELETED_PATH, _DELETED_POSITION = 2147483546, 2147483545
 # The columns of the lineitem-like set, by type; each with a lower and an upper bound as a manifest holds it.
 _COLUMNS: tuple[tuple[IcebergType, int, bytes, bytes], ...] = (
     (LongType(), 3, bytes(8), b"\x40\x42\x0f" + bytes(5)),
@@ -69,9 +77,14 @@ class Case:
     Attributes:
         variant: Who commits.
         folder: New folder for catalog and tables.
-        files: Files of the commit.
+        files: Files of the commit, or of the table.
         snapshots: Snapshots of the table before it.
         manifests: Manifests in the list of the newest of them.
+        version: Format version of the table.
+        work: `append` adds the files to the table. Else ours has brought them in several commits: `plan` plans a read
+            of them, `drop` replaces one of them by none.
+        deletes: Whether the files have deletes, as an upsert leaves them in each commit: a position delete file for
+            all files in version 2, a deletion vector for each in version 3.
     """
 
     variant: Literal["ours", "stock"]
@@ -79,6 +92,9 @@ class Case:
     files: int
     snapshots: int
     manifests: int
+    version: TableVersion = 2
+    work: Literal["append", "plan", "drop"] = "append"
+    deletes: bool = False
 
 
 def table_schema() -> Schema:
@@ -99,6 +115,8 @@ def made_up_files(count: int) -> list[DataFile]:
 
 def _made_up_file(number: int, bounds: Sequence[tuple[bytes, bytes]]) -> DataFile:
     ids = range(1, len(bounds) + 1)
+    # Each file has one value of the first column, so that a predicate finds it.
+    bounds = [(number.to_bytes(8, "little"),) * 2, *bounds[1:]]
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=f"file:///no/such/warehouse/db.db/t/data/{number % 8:05d}-{number}-{uuid.uuid4()}-00000.parquet",
@@ -121,7 +139,46 @@ def _made_up_file(number: int, bounds: Sequence[tuple[bytes, bytes]]) -> DataFil
     return data_file
 
 
-def make_table(catalog: Catalog, name: str, snapshots: int, manifests: int) -> None:
+def made_up_deletes(data_files: Sequence[DataFile], version: TableVersion) -> list[DataFile]:
+    """Return manifest entries of deletes that do not exist, of a row of each data file, as a version has them."""
+    path = f"file:///no/such/warehouse/db.db/t/data/{uuid.uuid4()}-deletes"
+    if version < VERSION_3:
+        paths = sorted(data_file.file_path for data_file in data_files)
+        bounds = {_DELETED_PATH: (paths[0].encode(), paths[-1].encode()), _DELETED_POSITION: (bytes(8), bytes(8))}
+        return [_made_up_delete(f"{path}.parquet", FileFormat.PARQUET, bounds, record_count=len(paths))]
+    return [
+        _made_up_delete(
+            f"{path}.puffin",
+            FileFormat.PUFFIN,
+            {},
+            record_count=1,
+            referenced_data_file=data_file.file_path,
+            content_offset=4 + 50 * number,
+            content_size_in_bytes=50,
+        )
+        for number, data_file in enumerate(data_files)
+    ]
+
+
+def _made_up_delete(
+    path: str, file_format: FileFormat, bounds: dict[int, tuple[bytes, bytes]], **fields: str | int
+) -> DataFile:
+    entry = DataFile.from_args(
+        _table_format_version=2 if file_format is FileFormat.PARQUET else VERSION_3,
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=file_format,
+        partition=Record(),
+        file_size_in_bytes=100_000,
+        lower_bounds={field_id: low for field_id, (low, _) in bounds.items()} or None,
+        upper_bounds={field_id: high for field_id, (_, high) in bounds.items()} or None,
+        **fields,
+    )
+    entry.spec_id = 0
+    return entry
+
+
+def make_table(catalog: Catalog, name: str, snapshots: int, manifests: int, version: TableVersion = 2) -> None:
     """Create table `name` in namespace `bench` with so many snapshots, the newest with so many manifests."""
     seed = catalog.create_table(("bench", f"{name}_seed"), table_schema())
     commit_stock(catalog, ("bench", f"{name}_seed"), made_up_files(1), {})
@@ -129,7 +186,11 @@ def make_table(catalog: Catalog, name: str, snapshots: int, manifests: int) -> N
     content = json.loads(Path(_local(seed.metadata_location)).read_text())
     content["table-uuid"] = str(uuid.uuid4())
     head = content["snapshots"][-1]
-    head["manifest-list"] = _write_list(seed, manifests)
+    if version == VERSION_3:  # PyIceberg creates no such table
+        rows = _ROWS_PER_FILE * manifests
+        content |= {"format-version": VERSION_3, "next-row-id": rows}
+        head |= {"first-row-id": 0, "added-rows": rows}
+    head["manifest-list"] = _write_list(seed, content, manifests)
     _add_history(content, head, snapshots)
     path = f"{seed.location()}/metadata/{snapshots:05d}-{uuid.uuid4()}.metadata.json"
     Path(_local(path)).write_text(json.dumps(content))
@@ -140,14 +201,14 @@ def _local(location: str) -> str:
     return location.removeprefix("file://")
 
 
-def _write_list(seed: Table, manifests: int) -> str:
+def _write_list(seed: Table, content: dict[str, Any], manifests: int) -> str:
     """Write a manifest list with the only manifest of `seed`, so many times under other names."""
-    snapshot = seed.current_snapshot()
+    snapshot = TableMetadataUtil.parse_obj(content).current_snapshot()
     if snapshot is None:
         raise RuntimeError("the seed has no snapshot")
-    real = snapshot.manifests(seed.io)[0]
+    real = next(iter(read_list(seed.io, snapshot.manifest_list)))
     path = f"{seed.location()}/metadata/snap-{snapshot.snapshot_id}-1-{uuid.uuid4()}.avro"
-    with write_manifest_list(2, seed.io.new_output(path), snapshot.snapshot_id, None, 1, "deflate") as writer:
+    with list_writer(content["format-version"], seed.io.new_output(path), snapshot, "deflate") as writer:
         writer.add_manifests([_renamed(real, number) for number in range(manifests)])
     return path
 
@@ -195,7 +256,7 @@ def commit_stock(
 
 
 def committer(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[str, Sequence[DataFile]], None]:
-    """Return what loads a table and commits to it, as `case.variant` does.
+    """Return what loads a table and appends files to it, as `case.variant` does.
 
     Both record a streaming epoch in the snapshot. The query is new to the table, so ours looks for it
     through the whole history, and records it in a table property, too.
@@ -206,15 +267,51 @@ def committer(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[
         return lambda name, files: commit_stock(catalog, ("bench", name), files, marks)
 
     def commit_ours(name: str, files: Sequence[DataFile]) -> None:
-        identity = identities[name]
-        bring_in(SnapshotUpdate(client, identity, WriteFiles(Added(tuple(files)))))
+        _bring_in(client, identities[name], Added(tuple(files)))
 
     # The planner knows these before the rows are written; they are no part of the commit.
     identities = {name: _identity(catalog.load_table(("bench", name)), name, epoch) for name in ("warm", "t")}
     return commit_ours
 
 
-def _identity(table: Table, name: str, epoch: EpochId) -> WriteIdentity:
+def _bring_in(client: CatalogClient, identity: WriteIdentity, added: Added) -> None:
+    files = WriteFiles(added, row_count=added.record_count)
+    bring_in(SnapshotUpdate(client, identity, files, CommitMeter(identity)))
+
+
+def prepare_work(case: Case, catalog: Catalog, client: CatalogClient) -> Callable[[], None]:
+    """Bring the files of a case into table `t`, and return what plans a read of it or drops one of its files."""
+    table = catalog.load_table(("bench", "t"))
+    files = made_up_files(case.files)
+    size = -(-case.files // _PARTS)
+    for begin in range(0, case.files, size):
+        part = tuple(files[begin : begin + size])
+        deletes = tuple(made_up_deletes(part, case.version)) if case.deletes else ()
+        _bring_in(client, _identity(table, "t", None), Added(part, delete_files=deletes))
+    if case.work == "drop":
+        overwrite = OverwriteByFilter(
+            predicate=f"c1 = {case.files // 2}",
+            case_sensitive=True,
+            isolation_level="none",
+            base_snapshot_id=None,
+            columns=(BoundColumn(field_id=1, type="int64"),),
+        )
+        identity = replace(_identity(table, "t", None), overwrite=overwrite)
+        return lambda: _bring_in(client, identity, Added(()))
+
+    def plan() -> None:
+        loaded = client.load_table(("bench", "t"))
+        choice = SnapshotChoice()
+        scan = plan_scan("t", loaded.metadata, loaded.io, choice, where=None, case_sensitive=True, time_zone=None)
+        with_deletes = sum(bool(task.work.positions or task.work.vector) for task in scan.tasks)
+        # The table's first file may lie between the paths that a position delete file is for.
+        if len(scan.tasks) != case.files + 1 or with_deletes - case.files * case.deletes not in {0, 1}:
+            raise RuntimeError(f"{case}: {len(scan.tasks)} files are read, {with_deletes} of them with deletes")
+
+    return plan
+
+
+def _identity(table: Table, name: str, epoch: EpochId | None) -> WriteIdentity:
     return WriteIdentity(
         table=f"bench.{name}",
         table_uuid=str(table.metadata.table_uuid),
@@ -239,18 +336,22 @@ def measure(case: Case) -> dict[str, float]:
     catalog = load_catalog("bench", **properties)
     client = connect(CatalogSettings(name="bench", properties=tuple(properties.items())))
     catalog.create_namespace("bench")
-    make_table(catalog, "warm", 2, 1)
-    make_table(catalog, "t", case.snapshots, case.manifests)
+    make_table(catalog, "warm", 2, 1, case.version)
+    make_table(catalog, "t", case.snapshots, case.manifests, case.version)
     commit = committer(case, catalog, client)
     commit("warm", made_up_files(1))
-    files = made_up_files(case.files)
+    is_append = case.work == "append"
+    work: Callable[[], None] = (
+        partial(commit, "t", made_up_files(case.files)) if is_append else prepare_work(case, catalog, client)
+    )
     gc.collect()
     peak_before = _peak_bytes()
     started = time.perf_counter()
-    commit("t", files)
+    work()
     seconds = time.perf_counter() - started
     peak = _peak_bytes()
-    check(catalog.load_table(("bench", "t")), case)
+    if case.work != "plan":
+        check(catalog.load_table(("bench", "t")), case)
     return {"seconds": seconds, "peak_bytes": peak, "peak_before_bytes": peak_before}
 
 
@@ -259,7 +360,7 @@ def _peak_bytes() -> int:
 
 
 def check(table: Table, case: Case) -> None:
-    """Check that the commit added one snapshot with all files after the last one, and lost no manifest.
+    """Check that the commit added one snapshot with all files after the last one, or dropped one; no manifest is lost.
 
     Raises:
         RuntimeError: It did not.
@@ -267,6 +368,10 @@ def check(table: Table, case: Case) -> None:
     snapshot = table.current_snapshot()
     if snapshot is None or snapshot.summary is None:
         raise RuntimeError("the table has no snapshot")
+    if case.work == "drop":
+        if int(snapshot.summary["deleted-data-files"] or 0) != 1:
+            raise RuntimeError(f"{case}: the table shows {snapshot.summary}")
+        return
     found = (
         len(table.metadata.snapshots),
         snapshot.sequence_number,

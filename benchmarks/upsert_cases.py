@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,14 @@ WRITES: Mapping[str, str] = {
     "jvm-mor": "MERGE INTO, merge-on-read",
     "jvm-cow": "MERGE INTO, copy-on-write",
 }
-_ENCODINGS = {"ours-position": "position", "ours-rewriting": "copy-on-write"}
+_ENCODINGS = {"ours-position": "position", "ours-vectors": "deletion-vector", "ours-rewriting": "copy-on-write"}
 # Where an epoch waits for its conversion.
 _STAGING_BRANCH = "main__unconverted"
 _MODES = {"jvm-mor": "merge-on-read", "jvm-cow": "copy-on-write"}
 _COLUMNS = "id BIGINT NOT NULL, region STRING, amount DOUBLE, units INT, at TIMESTAMP, note STRING"
 _NAMES = ("region", "amount", "units", "at", "note")
 _BY_KEY = {"keys": "id", "operation-column": "op"}
-_TOTALS = f"SELECT count(*), sum(id), sum(units), sum(CAST(amount * 100 AS BIGINT)) FROM {TABLE}"  # noqa: S608
+_TOTALS = "count(*), sum(id), sum(units), sum(CAST(amount * 100 AS BIGINT))"
 _READ = f"SELECT count(*), sum(units), sum(amount), sum(length(note)) FROM {TABLE}"  # noqa: S608  # no outside input
 
 
@@ -48,11 +48,13 @@ class Bench:
         place: The catalog.
         session: The session of both.
         base: The snapshot that every write begins with.
+        table: Identifier of the table.
     """
 
     place: Place
     session: Remote
     base: int
+    table: str = TABLE
 
     def sql(self, statement: str) -> list[list[Any]]:
         """Run a statement and return its rows."""
@@ -62,15 +64,15 @@ class Bench:
     def write(self, variant: str, source: str) -> dict[str, float]:
         """Write changes in one of the ways."""
         if variant in _MODES:
-            self.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('write.merge.mode' = '{_MODES[variant]}')")
-            measured: dict[str, float] = self.session.ask("timed", statement=_merge(source))
+            self.sql(f"ALTER TABLE {self.table} SET TBLPROPERTIES ('write.merge.mode' = '{_MODES[variant]}')")
+            measured: dict[str, float] = self.session.ask("timed", statement=_merge(self.table, source))
         elif variant in _ENCODINGS:
             options = {**self.place.options, **_BY_KEY, "delete-encoding": _ENCODINGS[variant]}
-            measured = self.session.ask("upsert", source=source, table=TABLE, options=options)
+            measured = self.session.ask("upsert", source=source, table=self.table, options=options)
         else:
             published = {"publish-converted": "true"} if variant == "ours-published" else {}
             options = {**self.place.options, **_BY_KEY, **published}
-            measured = self.session.ask("append", sink="icebergsink", source=source, table=TABLE, options=options)
+            measured = self.session.ask("append", sink="icebergsink", source=source, table=self.table, options=options)
         return measured
 
     def wake(self) -> None:
@@ -82,19 +84,19 @@ class Bench:
         """Return what the newest snapshot added."""
         names = ("added-data-files", "added-delete-files", "added-files-size", "removed-files-size")
         columns = ", ".join(f"CAST(coalesce(summary['{name}'], '0') AS BIGINT)" for name in names)
-        newest = f"SELECT {columns} FROM {TABLE}.snapshots ORDER BY committed_at DESC LIMIT 1"  # noqa: S608
+        newest = f"SELECT {columns} FROM {self.table}.snapshots ORDER BY committed_at DESC LIMIT 1"  # noqa: S608
         (found,) = self.sql(newest)
         return dict(zip(names, found, strict=True))
 
     def head(self) -> int:
         """Return the table's snapshot."""
-        ((found,),) = self.sql(f"SELECT snapshot_id FROM {TABLE}.refs WHERE name = 'main'")  # noqa: S608
+        ((found,),) = self.sql(f"SELECT snapshot_id FROM {self.table}.refs WHERE name = 'main'")  # noqa: S608
         return int(found)
 
     def set_back(self, snapshot: int, *, expires: bool = True) -> None:
         """Let the table have a snapshot again, and forget all later ones unless they are needed."""
         self._call("set_current_snapshot", f"snapshot_id => {snapshot}")
-        self.sql(f"ALTER TABLE {TABLE} DROP BRANCH IF EXISTS {_STAGING_BRANCH}")
+        self.sql(f"ALTER TABLE {self.table} DROP BRANCH IF EXISTS {_STAGING_BRANCH}")
         if expires:
             self._call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01', retain_last => 1")
 
@@ -107,10 +109,12 @@ class Bench:
         """Rewrite all data files, by the runtime or by the sink's package; return what was measured."""
         if variant == "ours":
             options = {**self.place.options, "rewrite-all": "true"}
-            found: dict[str, float] = self.session.ask("rewrite", table=TABLE, options=options, sort_order=sort_order)
+            found: dict[str, float] = self.session.ask(
+                "rewrite", table=self.table, options=options, sort_order=sort_order
+            )
             return found
         sorting = "" if sort_order is None else f", strategy => 'sort', sort_order => '{sort_order}'"
-        arguments = f"table => '{TABLE}', options => map('rewrite-all', 'true'){sorting}"
+        arguments = f"table => '{self.table}', options => map('rewrite-all', 'true'){sorting}"
         measured: dict[str, float] = self.session.ask(
             "timed", statement=f"CALL {CATALOG}.system.rewrite_data_files({arguments})"
         )
@@ -118,15 +122,15 @@ class Bench:
 
     def totals(self) -> list[list[Any]]:
         """Return sums over the table's rows."""
-        return self.sql(_TOTALS)
+        return self.sql(f"SELECT {_TOTALS} FROM {self.table}")  # noqa: S608  # no outside input
 
     def convert(self) -> None:
         """Let the sink's package turn deletes by keys into position deletes."""
-        measured = self.session.ask("convert", table=TABLE, options=self.place.options)
+        measured = self.session.ask("convert", table=self.table, options=self.place.options)
         print(f"converted in {measured['seconds']:.2f} s", flush=True)
 
     def _call(self, procedure: str, arguments: str) -> None:
-        self.sql(f"CALL {CATALOG}.system.{procedure}(table => '{TABLE}', {arguments})")
+        self.sql(f"CALL {CATALOG}.system.{procedure}(table => '{self.table}', {arguments})")
 
 
 # What is done to a table with deletes before it is read, by its label.
@@ -138,11 +142,11 @@ TREATMENTS: Mapping[str, Callable[[Bench], None] | None] = {
 BY_POSITION = "as iceberg_ds.upsert writes it"
 
 
-def _merge(source: str) -> str:
+def _merge(table: str, source: str) -> str:
     updated = ", ".join(f"t.{name} = s.{name}" for name in _NAMES)
     columns = ("id", *_NAMES)
     return (
-        f"MERGE INTO {TABLE} t USING {source} s ON t.id = s.id "  # noqa: S608  # no outside input
+        f"MERGE INTO {table} t USING {source} s ON t.id = s.id "  # noqa: S608  # no outside input
         f"WHEN MATCHED AND s.op = 'D' THEN DELETE WHEN MATCHED THEN UPDATE SET {updated} "
         f"WHEN NOT MATCHED AND s.op <> 'D' THEN INSERT ({', '.join(columns)}) "
         f"VALUES ({', '.join(f's.{name}' for name in columns)})"
@@ -156,14 +160,19 @@ def prepared(
     """Give a table with rows in so many files, and a session that runs a script."""
     place = Place(folder=folder)
     with place.session_of_both(script=script) as session:
-        properties = "'format-version' = '2', 'write.parquet.compression-codec' = 'zstd'"
-        rest = f"USING iceberg TBLPROPERTIES ({properties}, 'write.distribution-mode' = 'none')"
-        session.ask("sql", statement=f"CREATE TABLE {TABLE} ({_COLUMNS}) {rest}")
-        session.ask("sql", statement=f"ALTER TABLE {TABLE} SET IDENTIFIER FIELDS id")
-        session.ask("fill", table=TABLE, rows=settings.rows, files=files)
+        bench = filled(Bench(place=place, session=session, base=0), settings, files)
         session.ask("changes", name="awake", order="clustered", number=0, keys=20, rows=settings.rows)
-        bench = Bench(place=place, session=session, base=0)
-        yield Bench(place=place, session=session, base=bench.head())
+        yield bench
+
+
+def filled(bench: Bench, settings: Settings, files: int = BASE_FILES, version: int = 2) -> Bench:
+    """Create the table of `bench` in a format version, let the runtime fill it, and return it with its snapshot."""
+    properties = f"'format-version' = '{version}', 'write.parquet.compression-codec' = 'zstd'"
+    rest = f"USING iceberg TBLPROPERTIES ({properties}, 'write.distribution-mode' = 'none')"
+    bench.sql(f"CREATE TABLE {bench.table} ({_COLUMNS}) {rest}")
+    bench.sql(f"ALTER TABLE {bench.table} SET IDENTIFIER FIELDS id")
+    bench.session.ask("fill", table=bench.table, rows=settings.rows, files=files)
+    return replace(bench, base=bench.head())
 
 
 def measure_writes(bench: Bench, settings: Settings) -> list[Sample]:
@@ -201,7 +210,7 @@ def _sample(  # noqa: PLR0913, PLR0917  # one case
     load = load_average()
     measured = bench.write(variant, source)
     details = {**measured, **bench.files(), "load_before": load}
-    totals[variant] = bench.sql(_TOTALS)
+    totals[variant] = bench.totals()
     bench.set_back(bench.base)
     seconds = details.pop("seconds")
     size = details["added-files-size"] / 1e6
@@ -230,12 +239,12 @@ def measure_reads(bench: Bench, settings: Settings) -> list[Sample]:
         bench.session.ask("changes", name=source, order="random", number=number, keys=keys, rows=settings.rows)
         bench.write("ours", source)
         if number in settings.read_epochs:
-            written, totals = bench.head(), bench.sql(_TOTALS)
+            written, totals = bench.head(), bench.totals()
             expected[number] = totals
             for treatment, treat in TREATMENTS.items():
                 if treat is not None:
                     treat(bench)
-                    if (found := bench.sql(_TOTALS)) != totals:
+                    if (found := bench.totals()) != totals:
                         raise RuntimeError(f"{read_label(number)}, {treatment}: {found} instead of {totals}")
                 samples += _read(bench, settings, read_label(number), treatment)
                 bench.set_back(written, expires=False)
@@ -243,7 +252,7 @@ def measure_reads(bench: Bench, settings: Settings) -> list[Sample]:
     for number in range(1, max(settings.read_epochs) + 1):
         bench.write("ours-position", f"epoch_{number}")
         if number in expected:
-            if (found := bench.sql(_TOTALS)) != expected[number]:
+            if (found := bench.totals()) != expected[number]:
                 raise RuntimeError(f"{read_label(number)}, {BY_POSITION}: {found} instead of {expected[number]}")
             samples += _read(bench, settings, read_label(number), BY_POSITION)
     return samples
