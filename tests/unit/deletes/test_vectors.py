@@ -271,6 +271,25 @@ def test_encoding_of_the_other_version_is_refused_before_anything_is_written(
         upsert(sink, "position", changed(1), delete_encoding=encoding)
 
 
+@pytest.mark.parametrize("encoding", ["deletion-vector", "auto"])
+def test_first_upsert_creates_a_table_of_version_3(sink: Sink, encoding: str) -> None:
+    """The first write would be refused, because of a version that its table does not have."""
+    upsert(sink, "position", [("U", 1, "EU", 10, 1)], format_version="3", delete_encoding=encoding)
+    upsert(sink, "position", [("U", 1, "EU", 20, 2)], format_version="3", delete_encoding=encoding)
+
+    assert sink.table().metadata.format_version == 3
+    assert values(sink) == {1: 20}
+    assert hidden_rows(sink) == 1
+
+
+def test_first_upsert_into_version_3_by_position_delete_files_is_refused(sink: Sink) -> None:
+    """A table would be created that the next write could not write."""
+    with pytest.raises(OptionError, match="is position, which is not in format version 3, the table's"):
+        upsert(sink, "position", changed(1), format_version="3", delete_encoding="position")
+
+    assert sink.catalog.find_table(sink.options.table) is None
+
+
 def test_rows_beside_replaced_ones_stay_hidden(sink: Sink) -> None:
     """Rows that a vector hides would come back when their file is written again."""
     sink.create(KEYED_SCHEMA, format_version="3")
