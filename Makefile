@@ -174,6 +174,10 @@ bench-read: $(TOOLS) $(PEER) ## Measure reads beside Iceberg's own Spark runtime
 bench-version-3: $(TOOLS) $(PEER) ## Measure tables of format version 3 beside those of version 2 and Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_version_3.py $(BENCH_ARGS)
 
+.PHONY: bench-keyed-streams
+bench-keyed-streams: $(TOOLS) ## Measure epochs of streams by keys without equality deletes beside such with them
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_keyed_streams.py $(BENCH_ARGS)
+
 .PHONY: bench-tpch
 bench-tpch: $(TOOLS) $(PEER) ## Measure TPC-H's queries beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_tpch.py $(BENCH_ARGS)
