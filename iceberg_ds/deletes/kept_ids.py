@@ -2,15 +2,16 @@
 
 The tasks of a search write the ids of the rows that they find, with their keys, into files that are in no table. Then
 the data files of the new rows whose keys were found are written once more, with these ids in a column. Rows of other
-keys inherit new ids. Of several old rows of a key the one with the lowest id is taken over. Source: Iceberg spec, "Row
-Lineage"; it leaves to the writer whether a row that is replaced by its key stays the same row.
+keys inherit new ids. Of several old rows of a key the highest id is taken over: a row that an equality delete hides is
+older than the one that came in its place. Source: Iceberg spec, "Row Lineage"; it leaves to the writer whether a row
+that is replaced by its key stays the same row.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -98,13 +99,15 @@ class _Plan:
 
     Attributes:
         search: The plan of the search.
-        key_ids: Field ids of the key columns.
+        key_types: Types of the key columns, by field id.
         ids: Paths of the files of ids, each with the data files whose rows count in it.
+        stamped: Paths of new data files that have ids by an earlier search, which do not count any more.
     """
 
     search: SearchPlan
     key_types: Mapping[int, IcebergType]
     ids: Mapping[str, frozenset[str]]
+    stamped: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +118,14 @@ class _Answer:
     problem: str | None = None
 
 
-def with_kept_ids(
+def with_kept_ids(  # noqa: PLR0913  # the last by name
     spark: SparkSession | None,
     plan: SearchPlan,
     ids: Mapping[str, frozenset[str]],
     commits: Sequence[TaskCommit],
     io: FileIO,
+    *,
+    stamped: Collection[str] = (),
 ) -> list[TaskCommit]:
     """Return the messages of tasks with data files in which rows have the ids of those that they replace.
 
@@ -132,14 +137,15 @@ def with_kept_ids(
         ids: Paths of the files of ids, each with the data files whose rows count in it.
         commits: The messages.
         io: Opens the table's storage.
+        stamped: Paths of data files in the messages that have ids by an earlier search, which do not count any more.
 
     Raises:
         DataFileError: Files could not be written; none of the new ones is left.
     """
     data_files = [file for commit in commits for file in commit.data_files]
-    if not ids or not data_files:
+    if not data_files or not (ids or stamped):
         return list(commits)
-    told = _Plan(search=plan, key_types=plan.key_types, ids=ids)
+    told = _Plan(search=plan, key_types=plan.key_types, ids=ids, stamped=frozenset(stamped))
     write = plan.writing.write
     job = TaskJob(plan=told, write=write, action=f"keep row ids of {write.table}", answer=_answer, refuse=_refused)
     groups = list(packed(data_files, _TASK_ROWS, attrgetter("record_count")))
@@ -192,10 +198,13 @@ def _kept(plan: _Plan, io: FileIO, work: Sequence[DataFile]) -> dict[str, KeptId
         hits = rows.join(ids, names, join_type="inner").select([_FILE, POSITION, ID])
         for number in pc.unique(hits.column(_FILE)).to_pylist():
             found[number].append(hits.filter(pc.equal(hits.column(_FILE), number)))
-    kept = {}
+    nothing = pa.array([], pa.int64())
+    kept = {
+        path: KeptIds(positions=nothing, row_ids=nothing) for path in plan.stamped & {one.file_path for one in work}
+    }
     for number, parts in found.items():
-        lowest = pa.concat_tables(parts).group_by([POSITION]).aggregate([(ID, "min")])
-        positions, row_ids = (lowest.column(name).combine_chunks() for name in (POSITION, f"{ID}_min"))
+        highest = pa.concat_tables(parts).group_by([POSITION]).aggregate([(ID, "max")])
+        positions, row_ids = (highest.column(name).combine_chunks() for name in (POSITION, f"{ID}_max"))
         kept[work[number].file_path] = KeptIds(positions=positions, row_ids=row_ids)
     return kept
 

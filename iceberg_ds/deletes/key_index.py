@@ -91,9 +91,8 @@ def open_index(place: KeyIndexPlace) -> Iterator[KeyIndex]:
     import fcntl  # noqa: PLC0415  # only some systems have it, and only drivers need it
 
     folder = Path(place.folder)
-    for one in (folder.parent, folder):
-        one.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _check_own(one)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_own(folder)
     with (folder / _LOCK).open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield KeyIndex(folder, place.key_types)

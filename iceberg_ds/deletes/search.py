@@ -193,7 +193,7 @@ class SearchAnswers:
         """Return the paths of the data files whose answers no longer hold.
 
         Rows that were already hidden got no new position delete: if the old one is gone, they must be searched again.
-        Rows that were written again before they had ids would lose those that they have now.
+        Rows that were written again, or were found, before they had ids would lose those that they have now.
         An answer that rests on position deletes also fails if others were added, or if the data file is gone. So does
         one with a deletion vector: it has the positions of the deletes in whose place it comes, and of no others.
         """
@@ -201,7 +201,11 @@ class SearchAnswers:
         present = applying_positions(live, resting)
         changed = [path for path in resting if present.get(path) != self._answers[path].positions]
         data = {found.path: first_row_id(found.data_file) for found in live.data}
-        changed += [path for path, answer in self.rewritten.items() if data.get(path) != answer.first_row_id]
+        changed += [
+            path
+            for path, answer in self._answers.items()
+            if (answer.rewritten is not None or answer.has_vector) and data.get(path) != answer.first_row_id
+        ]
         positions = {*(found.path for found in live.positions), *(vector.name for vector in live.vectors.values())}
         marked = (answer for path, answer in self._answers.items() if path in data and not answer.rests_on_deletes)
         return changed + [answer.path for answer in marked if not answer.positions <= positions]

@@ -148,6 +148,7 @@ class UpsertCommit:
         self._identifier = parse_identifier(self._name)
         self._search = KeySearch(f"upsert into {self._name}", spark, _base_of(plan))
         self._commits: Sequence[TaskCommit] = []
+        self._without_ids: set[str] = set()  # paths of new data files, as tasks wrote them
         self._of_keys: list[TaskCommit] = []
         self._to_delete = KeysToDelete(paths=frozenset(), key_types={})
         self._late_keys: pa.Table | None = None
@@ -196,6 +197,7 @@ class UpsertCommit:
             IcebergSinkError: As `upsert`; nothing was committed, and the files are still there.
         """
         self._commits = [replace(commit, delete_files=()) for commit in commits]
+        self._without_ids = {file.file_path for commit in commits for file in commit.data_files}
         self._of_keys = [replace(commit, data_files=(), manifests=()) for commit in commits]
         self._check_losers()
         files = (file for commit in commits for file in commit.delete_files)
@@ -286,7 +288,8 @@ class UpsertCommit:
         if self._has_index:
             plan = replace(plan, index=self._tidy_index(table))
         self._search.run(work, plan)
-        return with_kept_ids(self._spark, plan, self._search.answers.ids, commits, table.io)
+        stamped = {file.file_path for commit in commits for file in commit.data_files} - self._without_ids
+        return with_kept_ids(self._spark, plan, self._search.answers.ids, commits, table.io, stamped=stamped)
 
     def _tidy_index(self, table: Table) -> KeyIndexPlace:
         """Let the index forget what the branch does not list any more, and return its place."""

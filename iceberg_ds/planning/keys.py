@@ -54,9 +54,10 @@ def make_feed(options: SinkOptions, table: Schema, dataframe: Schema, *, format_
             "ALTER TABLE ... SET TBLPROPERTIES ('format-version'='2')"
         )
     if options.delete_encoding in _OF_VERSIONS and format_version not in _OF_VERSIONS[options.delete_encoding]:
+        fitting = [encoding for encoding, versions in _OF_VERSIONS.items() if format_version in versions]
         problems.append(
             f"option 'delete-encoding' is {options.delete_encoding}, which is not in format version {format_version}, "
-            "the table's: leave the option out, or give auto"
+            f"the table's: give {' or '.join(fitting) or 'auto'}"
         )
     keys = _find_keys(options, table, problems)
     _check_identifiers(options, table, keys, problems)

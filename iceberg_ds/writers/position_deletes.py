@@ -57,9 +57,10 @@ def positions_by_file(io: FileIO, deletes: str, paths: Sequence[str]) -> Iterato
         deletes: Path of the position delete file.
         paths: Paths of the data files that are wanted.
     """
+    wanted = pc.field(FILE_PATH.name).isin(pa.array(paths, pa.string()))
     with io.new_input(deletes).open() as stream:
         # Row groups of other data files are skipped by their statistics.
-        rows = pq.read_table(stream, columns=[FILE_PATH.name, POS.name], filters=pc.field(FILE_PATH.name).isin(paths))
+        rows = pq.read_table(stream, columns=[FILE_PATH.name, POS.name], filters=wanted)
     if not rows.num_rows:
         return
     begin, rows = 0, rows.combine_chunks()

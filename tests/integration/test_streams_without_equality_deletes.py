@@ -97,11 +97,11 @@ def test_others_change_the_table_between_epochs(spark: SparkSession, tmp_path: P
     options = stream.house.options
     before = ids_of(spark, stream)
 
-    iceberg_ds.rewrite_data_files("db.t", options=options, rewrite_all=True)
+    iceberg_ds.rewrite_data_files("db.t", spark, options={**options, "rewrite-all": "true"})
     iceberg_ds.update("db.t", {"amount": "amount + 1"}, "id = 3", spark, options=options)
     iceberg_ds.delete_from("db.t", "id = 4", spark, options=options)
     stream.run(spark, FEED[1])
-    iceberg_ds.rewrite_data_files("db.t", options=options, rewrite_all=True)
+    iceberg_ds.rewrite_data_files("db.t", spark, options={**options, "rewrite-all": "true"})
     stream.run(spark, FEED[2])
 
     changed = [row for row in rows_after(FEED[:1]) if row[0] != 4]
