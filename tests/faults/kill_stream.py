@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from support.checks.version_3 import row_ids
 from support.spark.jobs import dump
 from support.spark.process import SparkProcess
 from support.spark.stream_runs import FILES_PER_EPOCH, Stream
@@ -187,6 +188,10 @@ def report(stream: Stream, met: Sequence[Met], seed: int, seconds: float) -> boo
     doubled = [row for row, times in found.items() if times > 1]
     epochs = _landed_epochs(stream)
     once = not lost and not strange and not doubled and sorted(epochs) == list(range(len(epochs)))
+    if stream.version == "3":
+        named = len(row_ids(stream.warehouse.table()))
+        _say(f"{named} row ids")
+        once = once and named == found.total()
 
     _say(f"\n{len(met)} kills in {seconds:.0f} s, seed {seed}")
     for kind in Met:
@@ -206,9 +211,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="a new folder for everything; a temporary one by default")
+    parser.add_argument("--format-version", choices=["2", "3"], default="2", help="that of the table")
     options = parser.parse_args(arguments)
     folder = (options.folder or Path(tempfile.mkdtemp(prefix="kill-stream-"))).resolve()
-    stream = Stream(folder=folder)
+    stream = Stream(folder=folder, version=options.format_version)
     started = time.monotonic()
     met = kill_again_and_again(stream, options.kills, options.seed)
     return 0 if report(stream, met, options.seed, time.monotonic() - started) else 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.checks.invariants import check_sound, unreferenced_files
 from support.checks.reader import rows_of
+from support.checks.version_3 import check_version_3
 from support.exhaustive import few
 from support.keys.conversions import ENCODINGS, convert, keyed_deletes
 from support.keys.messages import KEYED_SCHEMA, keyed_tasks, plan_by_keys
@@ -16,6 +17,7 @@ from support.tables.sink import NAME, Sink, epoch
 import iceberg_ds
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.snapshots.version_3 import VERSION_3
 
 STEPS = [
     FaultPoint.PLANNED,
@@ -32,9 +34,9 @@ AFTER = [(0, "EU", 0), (1, "US", 10), (3, "EU", 3), (5, "DE", 50)]
 
 
 @pytest.fixture
-def keyed(sink: Sink) -> Sink:
-    """Return the sink of a table with two epochs by key."""
-    sink.create(KEYED_SCHEMA)
+def keyed(sink: Sink, request: pytest.FixtureRequest) -> Sink:
+    """Return the sink of a table of a format version with two epochs by key."""
+    sink.create(KEYED_SCHEMA, format_version=request.param)
     put(sink, 0, *[("I", key, "EU", key, 0) for key in range(4)])
     put(sink, 1, ("U", 1, "US", 10, 1), ("D", 2, "EU", None, 1), ("I", 5, "DE", 50, 1))
     return sink
@@ -47,11 +49,19 @@ def put(sink: Sink, number: int, *events: Any) -> None:
 
 def values(sink: Sink) -> list[tuple[Any, ...]]:
     """Return the rows, read as the spec says."""
+    if sink.table().metadata.format_version == VERSION_3:
+        check_version_3(sink.table())
     return sorted(tuple(row.values()) for row in rows_of(sink.table()))
 
 
-@pytest.mark.parametrize("step", few(4, STEPS), ids=lambda step: step.name)
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize(
+    ("keyed", "encoding", "step"),
+    [
+        *(cell for encoding in ENCODINGS for cell in few(4, [("2", encoding, step) for step in STEPS])),
+        *few(2, [("3", encoding, step) for encoding in ENCODINGS for step in STEPS]),
+    ],
+    indirect=["keyed"],
+)
 def test_conversion_that_is_killed_changes_no_row(keyed: Sink, encoding: RowEncoding, step: FaultPoint) -> None:
     """Rows would be there twice, or deleted ones come back, and nobody could tell what was left behind."""
     options = {"warehouse": str(keyed.options.warehouse)}

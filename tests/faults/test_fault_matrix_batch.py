@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from support.exhaustive import drawn, one_of_each
-from support.faults.catalog_cells import CALLS_OF, KINDS_OF_CELLS, Cell, Ground, cells, check_cell
+from support.faults.catalog_cells import (
+    CALLS_OF,
+    KINDS_IN_VERSION_3,
+    KINDS_OF_CELLS,
+    Cell,
+    Ground,
+    cells,
+    check_cell,
+)
 from support.faults.kinds import COMMIT_KINDS, KINDS, READ_KINDS, SERVER_ERRORS, Effect, Way
 from support.faults.operations import Mode, Operation, Phase
 
@@ -29,6 +37,22 @@ def tidy_ground(ground: Ground) -> Iterator[Ground]:
 def test_batch_lands_once_or_fails_with_a_true_error(tidy_ground: Ground, cell: Cell) -> None:
     """Rows would be lost or twice, the table broken, an error false, or files of a failure left for ever."""
     check_cell(tidy_ground, cell)
+
+
+@pytest.fixture(scope="module")
+def ground_3(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    """Return what all cells of version 3 begin with."""
+    return Ground.make(tmp_path_factory.mktemp("batch-3"), Mode.BATCH, "3")
+
+
+@pytest.mark.usefixtures("waits")
+@pytest.mark.parametrize("cell", one_of_each(cells(Mode.BATCH), *KINDS_IN_VERSION_3), ids=str)
+def test_batch_lands_once_or_fails_in_version_3(ground_3: Ground, cell: Cell) -> None:
+    """Two rows would have one id, a row another one, or a data file two vectors or one of a file that is gone."""
+    try:
+        check_cell(ground_3, cell)
+    finally:
+        ground_3.tidy()
 
 
 @pytest.mark.parametrize("operation", Operation)

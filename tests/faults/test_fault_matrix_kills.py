@@ -5,14 +5,16 @@ One Spark session, one table for each kind of write: every cell leaves its rows 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from support.checks.version_3 import row_ids
 from support.exhaustive import few
 from support.hooks.faults import Action, Fault
 from support.hooks.hooked_sink import HookedSink
@@ -21,6 +23,7 @@ from support.spark.stream_runs import Stream
 from support.spark.tables import Warehouse, read_with_chdb
 
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.snapshots.version_3 import VERSION_3
 
 ROWS = 20
 # Rows are written as soon as a task has them, so that a task has several files.
@@ -50,15 +53,15 @@ BATCH_STEPS = [step for step in STREAM_STEPS if step is not FaultPoint.SKIPPED]
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> Stream:
-    """Return a stream that all cells go on with."""
-    return Stream(folder=tmp_path_factory.mktemp("kills") / "stream")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stream]:
+    """Return a stream for each format version that all cells of it go on with."""
+    return {version: Stream(folder=tmp_path_factory.mktemp("kills") / "stream", version=version) for version in "23"}
 
 
 @pytest.fixture(scope="module")
-def batches(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """Return the catalog that all batches write into."""
-    return Warehouse(folder=tmp_path_factory.mktemp("kills") / "batches")
+def warehouses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Warehouse]:
+    """Return a catalog for each format version that all batches of it write into."""
+    return {version: Warehouse(folder=tmp_path_factory.mktemp("kills") / "batches") for version in "23"}
 
 
 def kill_at(step: FaultPoint, folder: Path) -> tuple[Fault, Mapping[str, str]]:
@@ -70,12 +73,17 @@ def kill_at(step: FaultPoint, folder: Path) -> tuple[Fault, Mapping[str, str]]:
     return kill, kill.arm(failure)
 
 
-@pytest.mark.parametrize("step", few(1, STREAM_STEPS), ids=lambda step: step.name)
+def in_each_version(steps: Sequence[FaultPoint]) -> list[Any]:
+    """Return all steps in each format version; one step in version 2 is without a mark."""
+    return [*few(1, [("2", step) for step in steps]), *few(0, [("3", step) for step in steps])]
+
+
+@pytest.mark.parametrize(("version", "step"), in_each_version(STREAM_STEPS))
 def test_stream_goes_on_after_a_kill_at_any_step(
-    begun: Stream, spark: SparkSession, tmp_path: Path, step: FaultPoint
+    streams: dict[str, Stream], spark: SparkSession, tmp_path: Path, version: str, step: FaultPoint
 ) -> None:
     """Rows of the epoch would be lost, or be there twice."""
-    begun.grow(1)
+    begun = streams[version].grow(1)
     if step is FaultPoint.SKIPPED:  # which only the replay of an epoch comes to that has landed
         die(begun, spark, FaultPoint.LANDED, tmp_path / "before")
     epochs = begun.snapshots()
@@ -87,14 +95,15 @@ def test_stream_goes_on_after_a_kill_at_any_step(
     begun.run(spark)
     assert begun.snapshots() == epochs + (step is not FaultPoint.SKIPPED)
     assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
+    check_ids(begun.warehouse)
 
 
-@pytest.mark.parametrize("step", few(1, COMMITTER_STEPS), ids=lambda step: step.name)
+@pytest.mark.parametrize(("version", "step"), in_each_version(COMMITTER_STEPS))
 def test_stream_whose_tasks_hand_rows_over_goes_on_after_a_kill(
-    begun: Stream, spark: SparkSession, tmp_path: Path, step: FaultPoint
+    streams: dict[str, Stream], spark: SparkSession, tmp_path: Path, version: str, step: FaultPoint
 ) -> None:
     """Rows that no task had written would be lost with the process that had them, or be there twice."""
-    begun.grow(1)
+    begun = streams[version].grow(1)
     epochs = begun.snapshots()
     files = len(begun.warehouse.referenced()) if epochs else 0
 
@@ -105,6 +114,7 @@ def test_stream_whose_tasks_hand_rows_over_goes_on_after_a_kill(
     assert begun.snapshots() == epochs + 1
     assert len(begun.warehouse.referenced()) == files + 1
     assert [row["id"] for row in read_with_chdb(begun.warehouse.folder / "db" / "t", "id")] == begun.source_ids()
+    check_ids(begun.warehouse)
 
 
 def die(
@@ -120,17 +130,18 @@ def die(
     assert kill.has_struck
 
 
-@pytest.mark.parametrize("step", few(1, BATCH_STEPS), ids=lambda step: step.name)
+@pytest.mark.parametrize(("version", "step"), in_each_version(BATCH_STEPS))
 def test_batch_lands_whole_or_not_at_all_after_a_kill_at_any_step(
-    batches: Warehouse, spark: SparkSession, tmp_path: Path, step: FaultPoint
+    warehouses: dict[str, Warehouse], spark: SparkSession, tmp_path: Path, version: str, step: FaultPoint
 ) -> None:
     """Half of the rows would be in the table, or those that landed would lose their files."""
+    batches = warehouses[version]
     before = batches.ids() if batches.has_table() else []
     kill, options = kill_at(step, tmp_path)
     job = BatchJob(
         first=len(before),
         rows=ROWS,
-        options={**batches.options, **WRITE_AT_ONCE, **options},
+        options={**batches.options, "format-version": version, **WRITE_AT_ONCE, **options},
         sink=HookedSink.name(),
     )
 
@@ -144,3 +155,11 @@ def test_batch_lands_whole_or_not_at_all_after_a_kill_at_any_step(
         job.run(spark)  # its fuse is burnt
     assert batches.ids() == list(range(len(before) + ROWS))
     assert [row["id"] for row in read_with_chdb(batches.folder / "db" / "t", "id")] == batches.ids()
+    check_ids(batches)
+
+
+def check_ids(house: Warehouse) -> None:
+    """Assert that each row of a table of version 3 has an id of its own, and that it has all its rows."""
+    table = house.table()
+    if table.metadata.format_version == VERSION_3:
+        assert sorted(row["id"] for row in row_ids(table).values()) == house.ids()

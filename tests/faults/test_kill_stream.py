@@ -10,10 +10,12 @@ import pytest
 
 
 @pytest.mark.exhaustive
-def test_killed_stream_has_every_row_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_killed_stream_has_every_row_once(tmp_path: Path, version: str) -> None:
     """A stream that is killed in the middle of anything would lose or double rows."""
     script = Path(__file__).with_name("kill_stream.py")
-    command = [sys.executable, str(script), "--kills", "2", "--folder", str(tmp_path / "killed")]
+    told = ["--kills", "2", "--folder", str(tmp_path / "killed"), "--format-version", version]
+    command = [sys.executable, str(script), *told]
 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
 

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from pyiceberg.manifest import DataFileContent
 from support.checks.invariants import live_entries, unreferenced_files
+from support.checks.version_3 import check_version_3
 from support.exhaustive import few
 from support.keys.streams import FEED, Epoch, rows_after, rows_in
-from support.keys.upserts import ENCODINGS
 from support.programs.upserter import TABLE, Upsert, die_in_upsert
 from support.spark.tables import Warehouse
 from support.tables.sink import local
 
 import iceberg_ds
-from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.fault_points import FaultPoint
 
 START: Epoch = [event for epoch in FEED[:2] for part in epoch for event in part], []
@@ -55,12 +54,13 @@ class Place:
     """A table, and what was upserted into it."""
 
     house: Warehouse
-    encoding: RowEncoding
+    encoding: str
     done: list[Epoch] = field(default_factory=list)
 
     def upsert(self, number: int, epoch: Epoch, meanwhile: Epoch | None = None) -> Upsert:
         """Return an upsert into it."""
-        options = {**self.house.options, "delete-encoding": self.encoding}
+        version = "3" if self.encoding == "deletion-vector" else "2"
+        options = {**self.house.options, "delete-encoding": self.encoding, "format-version": version}
         return Upsert(options=options, epoch_id=number, epoch=epoch, meanwhile=meanwhile or ())
 
     def check(self, *epochs: Epoch) -> None:
@@ -69,11 +69,13 @@ class Place:
         assert rows_in(self.house) == rows_after(epochs)
         assert [tuple(row.values()) for row in self.house.rows().to_pylist()] == rows_in(self.house)
         allowed = {DataFileContent.DATA} | (
-            {DataFileContent.POSITION_DELETES} if self.encoding == "position" else set()
+            {DataFileContent.POSITION_DELETES} if self.encoding != "copy-on-write" else set()
         )
         manifests = [manifest for snapshot in table.metadata.snapshots for manifest in snapshot.manifests(table.io)]
         assert {entry.data_file.content for manifest in manifests for entry in live_entries(table, manifest)} <= allowed
         assert len(table.metadata.snapshots) == len(epochs)
+        if self.encoding == "deletion-vector":
+            check_version_3(table)
 
     def check_orphans(self, *, has_landed: bool) -> None:
         """Assert that verify finds what lies around, and nothing else; after it has landed it is files of keys."""
@@ -84,6 +86,9 @@ class Place:
         assert {local(orphan.path) for orphan in result.orphans} == left
         assert not has_landed or all(path.name.endswith("-deletes.parquet") for path in left)
         assert unreferenced_files(self.house.table()) == set()
+
+
+ENCODINGS = ("position", "copy-on-write", "deletion-vector")
 
 
 @pytest.fixture(params=ENCODINGS)
@@ -120,7 +125,7 @@ def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: Fau
     place.check_orphans(has_landed=has_landed)
 
 
-@pytest.mark.parametrize("place", ["position"], indirect=True)  # nothing is searched
+@pytest.mark.parametrize("place", ["position", "deletion-vector"], indirect=True)  # nothing is searched
 @pytest.mark.parametrize(("step", "number"), CREATING)
 def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """The first micro-batch would be lost, or there twice."""

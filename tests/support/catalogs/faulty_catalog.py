@@ -32,6 +32,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from support.faults.kinds import Effect, Kind, Way
 
 from iceberg_ds.catalog.own_storage import with_own_storage
+from iceberg_ds.snapshots.version_3 import next_row_id
 from iceberg_ds.table.requests import CommitRequest
 
 # What the sink asks a catalog for.
@@ -349,8 +350,10 @@ def beside(metadata: TableMetadata) -> Snapshot:
         raise NoSnapshotError
     told = shown.summary.additional_properties if shown.summary is not None else {}
     totals = {key: text for key, text in told.items() if key.startswith("total-")}
+    numbers = {} if shown.first_row_id is None else {"first_row_id": next_row_id(metadata), "added_rows": 0}
     return shown.model_copy(
         update={
+            **numbers,
             "summary": Summary(operation=Operation.APPEND, **totals),
             "snapshot_id": random.getrandbits(62),
             "parent_snapshot_id": None,

@@ -18,8 +18,11 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import LongType, StringType
 from support.checks.invariants import live_entries
-from support.checks.reader import Listed
+from support.checks.reader import Listed, hidden_in, hidden_positions_of
 from support.tables.sink import local
+
+from iceberg_ds.snapshots.version_3 import referenced_data_file
+from iceberg_ds.writers.deletion_vectors import vector_of
 
 # Reserved field ids (spec, "Position Delete Files").
 FILE_PATH, POS = 2147483546, 2147483545
@@ -37,7 +40,9 @@ def check_deletes(table: Table) -> None:
         counted: Counter[str] = Counter(dict.fromkeys(_COUNTED.values(), 0))
         for file in found:
             content = file.entry.data_file.content
-            if content == DataFileContent.POSITION_DELETES:
+            if vector_of(file.entry.data_file) is not None:
+                _check_vector(file, data_files)
+            elif content == DataFileContent.POSITION_DELETES:
                 _check_positions(file, data_files)
             elif content == DataFileContent.EQUALITY_DELETES:
                 _check_keys(table, file)
@@ -59,6 +64,15 @@ def _listed(table: Table, snapshot: Snapshot) -> list[Listed]:
             assert entry.sequence_number <= snapshot.sequence_number
             found.append(Listed(entry=entry, spec_id=manifest.partition_spec_id))
     return found
+
+
+def _check_vector(file: Listed, data_files: dict[str, Listed]) -> None:
+    of = data_files.get(str(referenced_data_file(file.entry.data_file)))
+    assert of is not None, f"a deletion vector in {file.path} is of a data file that is gone"
+    assert (of.place, of.number <= file.number) == (file.place, True), f"a vector in {file.path} does not apply"
+    hidden = hidden_in(of, hidden_positions_of([file]))
+    assert 0 < len(hidden) == file.entry.data_file.record_count
+    assert max(hidden) < of.entry.data_file.record_count, f"a vector in {file.path} hides rows that are not there"
 
 
 def _check_positions(file: Listed, data_files: dict[str, Listed]) -> None:

@@ -154,6 +154,14 @@ KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
 )
 
 
+# What a table of version 3 has of its own is in the rows and in the requests, whose loss is told as in version 2: each
+# write meets a fault, and each fate of a request is met by some.
+KINDS_IN_VERSION_3: tuple[Callable[[Cell], Hashable], ...] = (
+    lambda cell: cell.operation,
+    lambda cell: (cell.call.phase, cell.call.method, cell.kind.effect),
+)
+
+
 def cells(mode: Mode) -> list[Cell]:
     """Return the cells of a mode but for upserts, which have a matrix of their own."""
     return [cell for cell in all_cells(mode) if cell.operation.encoding is None]
@@ -178,7 +186,8 @@ _CELLS_FOR_A_SECOND_READER = 16
 def check_cell(ground: Ground, cell: Cell) -> None:
     """Run a cell and hold the table against the oracle; every 16th cell, drawn by its name, has a second reader."""
     trial = ground.trial(cell.operation, cell.call.phase, cell.strikes())
-    if zlib.crc32(str(cell).encode()) % _CELLS_FOR_A_SECOND_READER == 0:
+    # PyIceberg writes down no metadata of version 3 for ClickHouse.
+    if zlib.crc32(str(cell).encode()) % _CELLS_FOR_A_SECOND_READER == 0 and ground.version is None:
         trial.second_reader = ids_of_clickhouse
     trial.run()
 
@@ -276,25 +285,27 @@ class Ground:
         mode: The mode.
         empty: Without any table.
         used: With the table, by the operation that filled it, in folders of their own.
+        version: Format version of the table, None for the default.
     """
 
     folder: Path
     mode: Mode
     empty: FaultyCatalog
     used: Mapping[Operation, FaultyCatalog]
+    version: str | None = None
 
     @classmethod
-    def make(cls, folder: Path, mode: Mode) -> Ground:
-        """Make the catalogs."""
+    def make(cls, folder: Path, mode: Mode, version: str | None = None) -> Ground:
+        """Make the catalogs; tables are of a format version, None for the default."""
         made = {}
         for operation in {operation.first for operation in Operation}:
             place = _folder(folder, operation)
             place.mkdir(exist_ok=True)
             made[operation] = catalog = FaultyCatalog(LaxCatalog(place, namespaces=set()))
-            calm, sink = CatalogAttack(catalog, Phase.COMMIT, ()), _sink(catalog, place)
+            calm, sink = CatalogAttack(catalog, Phase.COMMIT, ()), _sink(catalog, place, version)
             Trial(operation=operation, mode=mode, clean=sink, attacked=sink, attack=calm, folder=place).prepare()
         empty = FaultyCatalog(LaxCatalog(folder, namespaces=set()))
-        return cls(folder=folder, mode=mode, empty=empty, used=made)
+        return cls(folder=folder, mode=mode, empty=empty, used=made, version=version)
 
     def trial(self, operation: Operation, phase: Phase = Phase.COMMIT, strikes: Iterable[Strike] = ()) -> Trial:
         """Return a write whose catalog strikes in one phase."""
@@ -305,8 +316,8 @@ class Ground:
         return Trial(
             operation=operation,
             mode=self.mode,
-            clean=_sink(inner, folder),
-            attacked=_sink(faulty, folder),
+            clean=_sink(inner, folder, self.version),
+            attacked=_sink(faulty, folder, self.version),
             attack=CatalogAttack(faulty, phase, tuple(strikes), tidying=operation.encoding is not None),
             folder=folder / "db" / "t",
         )
@@ -334,7 +345,7 @@ def _folder(folder: Path, operation: Operation) -> Path:
     return folder if first is Operation.APPEND else folder / first.name
 
 
-def _sink(catalog: Any, folder: Path) -> Sink:
+def _sink(catalog: Any, folder: Path, version: str | None) -> Sink:
     """Return what writes through a catalog; its client only calls methods that the faulty one has, too."""
     options = embedded_options(folder)
-    return few_retries(Sink(catalog=CatalogClient(catalog, catalog_settings(options)), options=options))
+    return few_retries(Sink(catalog=CatalogClient(catalog, catalog_settings(options)), options=options), version)

@@ -22,7 +22,7 @@ FAULTY_IO = f"{__name__}.FaultyFileIO"
 class FileKind(Enum):
     """The files of a table, by their names."""
 
-    DATA = r".*\.parquet"
+    DATA = r".*\.(parquet|puffin)"
     MANIFEST = r".*-(m|d|f|r)[\d-]*[^/]*\.avro"
     MANIFEST_LIST = r".*/snap-[^/]*\.avro"
     METADATA = r".*\.metadata\.json"

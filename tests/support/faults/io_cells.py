@@ -138,11 +138,16 @@ class FileAttack:
         return self._fault is not None and self._fault.doing is Doing.DELETE
 
 
-def trial_of(
-    operation: Operation, mode: Mode, fault: FileFault | None, folder: Path, phase: Phase | None = None
+def trial_of(  # noqa: PLR0913, PLR0917  # most are seldom given
+    operation: Operation,
+    mode: Mode,
+    fault: FileFault | None,
+    folder: Path,
+    phase: Phase | None = None,
+    version: str | None = None,
 ) -> tuple[Trial, FileAttack]:
-    """Return a write into a new catalog in a SQLite file, whose table has its rows already."""
-    clean = _sink(folder)
+    """Return a write into a new catalog in a SQLite file, whose table, of a format version, has its rows already."""
+    clean = few_retries(_sink(folder), version)
     faulty = FaultyCatalog(_sink(folder, {"catalog.py-io-impl": FAULTY_IO}).catalog.raw)
     # The client only calls methods that the faulty catalog has, too.
     client: Any = CatalogClient(faulty, catalog_settings(clean.options))  # type: ignore[arg-type]
@@ -161,4 +166,4 @@ def trial_of(
 
 def _sink(folder: Path, more: Mapping[str, str] | None = None) -> Sink:
     options = parse_options({"table": NAME, **Warehouse(folder=folder).catalog_options, **(more or {})})
-    return few_retries(Sink(catalog=connect(catalog_settings(options)), options=options))
+    return Sink(catalog=connect(catalog_settings(options)), options=options)

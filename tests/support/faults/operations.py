@@ -9,6 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.tables.sink import QUERY, SCHEMA, Row, rows
 
 from iceberg_ds.deletes.work import RowEncoding
+from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers.reporting import MANY_FILES
@@ -49,6 +50,12 @@ class Operation(Enum):
             Operation.CHANGE: {"schema_evolution": "add-columns"},
             Operation.CHANGE_AND_REPLACE: {"schema_evolution": "full"},
         }.get(self, {})
+
+    def options_in(self, given: SinkOptions) -> dict[str, Any]:
+        """Return the options of the write beside those that say which format version its table has."""
+        if self.encoding == "position" and given.format_version == "3":
+            return {**self.options, "delete_encoding": "deletion-vector"}
+        return self.options
 
     @property
     def mode(self) -> WriteMode:

@@ -14,9 +14,11 @@ from typing import Protocol
 from unittest.mock import patch
 
 from pyiceberg.table import Table
+from pyiceberg.table.update import SetPropertiesUpdate
 from support.checks.delete_soundness import check_deletes
 from support.checks.invariants import check_sound, stored_files, unreferenced_files
 from support.checks.reader import rows_of
+from support.checks.version_3 import check_version_3
 from support.faults.operations import BASE, Mode, Operation, Phase
 from support.keys.upserts import commit_upsert
 from support.spark.tables import read_with_chdb
@@ -30,6 +32,7 @@ from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.snapshots import manifests
 from iceberg_ds.snapshots.manifests import ManifestLists
+from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.writers import reporting
 
 RETRIES = 2
@@ -121,8 +124,8 @@ class Trial:
                 plan = self._plan(self.attacked, self.operation.first, number)
                 self._commit(self.attacked, plan, self._tasks(plan, self.operation.first, part, number, "run-0"))
         if self.operation.table_properties:
-            with self.clean.table().transaction() as change:
-                change.set_properties(self.operation.table_properties)
+            change = SetPropertiesUpdate(updates=self.operation.table_properties)
+            self.clean.catalog.send(self.clean.table(), (), (change,))
 
     def run(self) -> Outcome:
         """Write under attack, hold the outcome against the table, and go on as Spark or a user would."""
@@ -165,7 +168,7 @@ class Trial:
         """Plan a write; an upsert of a stream has its epoch as a version of the application's."""
         is_numbered = operation.encoding is not None and self.mode is Mode.STREAM
         version = {"txn_app_id": QUERY, "txn_version": epoch} if is_numbered else {}
-        return sink.plan(operation.schema, operation.mode, **operation.options, **version)
+        return sink.plan(operation.schema, operation.mode, **operation.options_in(sink.options), **version)
 
     def _tasks(
         self, plan: WritePlan, operation: Operation, ids: tuple[int, ...], epoch: int, run: str
@@ -264,6 +267,8 @@ class Trial:
         found = rows_of(table) if is_by_keys else table.scan().to_arrow().to_pylist()
         ids = sorted(row["id"] for row in found)
         assert all(row["name"] == f"row {row['id']}" for row in found)
+        if table.metadata.format_version == VERSION_3:
+            check_version_3(table)
         if is_by_keys:
             check_deletes(table)
         if self.second_reader is not None and table.metadata.snapshots:
@@ -288,10 +293,11 @@ def ids_of_clickhouse(table: Table) -> list[int]:
     return [row["id"] for row in read_with_chdb(folder, "id", metadata=metadata)]
 
 
-def few_retries(sink: Sink) -> Sink:
-    """Return the sink whose new table has its commits tried again only `RETRIES` times."""
+def few_retries(sink: Sink, version: str | None = None) -> Sink:
+    """Return the sink whose new table, of a format version, has its commits tried again only `RETRIES` times."""
     properties = {**sink.options.table_properties, "commit.retry.num-retries": str(RETRIES)}
-    return Sink(catalog=sink.catalog, options=replace(sink.options, table_properties=properties))
+    options = replace(sink.options, table_properties=properties, format_version=version)
+    return Sink(catalog=sink.catalog, options=options)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class WriterJob:
         options: The sink's options, the table's name among them.
         folder: Where the processes meet.
         number: Which of them it is, from 0.
-        commits: How many times it appends two rows.
+        commits: How many times it appends two rows, or upserts them if the options name keys.
     """
 
     options: Mapping[str, str] = field(repr=False)
@@ -100,7 +100,7 @@ def race(
         options: The sink's options, the table's name among them.
         folder: Where the processes meet; it is made.
         writers: How many processes.
-        commits: How many times each appends two rows.
+        commits: How many times each appends two rows, or upserts them if the options name keys.
         timeout_s: How long the race may take after its start.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The program of a rewrite that is killed: rewrites manifests or position delete files, and dies at a step.
+"""The program of a rewrite that is killed: rewrites manifests, data files or position delete files; dies at a step.
 
 Its arguments are the table, the options (JSON), what is rewritten, the name of the step, and how often it comes there.
 """
@@ -16,7 +16,7 @@ from support.programs.forker import run_forked
 import iceberg_ds
 from iceberg_ds.fault_points import FaultPoint, listen
 
-Rewrite: TypeAlias = Literal["manifests", "positions"]
+Rewrite: TypeAlias = Literal["manifests", "positions", "data"]
 
 
 def die_in_rewrite(table: str, options: Mapping[str, str], what: Rewrite, step: FaultPoint, number: int = 1) -> None:
@@ -46,5 +46,7 @@ def main(table: str, options: str, what: Rewrite, name: str, number: str) -> Non
     listen(die)
     if what == "manifests":
         iceberg_ds.rewrite_manifests(table, options=json.loads(options))
+    elif what == "data":
+        iceberg_ds.rewrite_data_files(table, options={**json.loads(options), "rewrite-all": "true"})
     else:
         iceberg_ds.rewrite_position_delete_files(table, options={**json.loads(options), "min-input-files": "2"})

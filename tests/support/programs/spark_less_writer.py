@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from support.keys.upserts import commit_upsert
 from support.programs.races import RacedCommit, WriterJob, to_json
 from support.tables.sink import Sink, rows
 
@@ -22,6 +23,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.options.parse import parse_options
+from iceberg_ds.planning.plan_write import WriteMode
 
 _TIMEOUT_S = 300
 
@@ -48,7 +50,7 @@ def _fork(job: WriterJob) -> int:
 
 
 def _run(job: WriterJob) -> None:
-    """Append two rows to the table as often as the job says."""
+    """Append two rows to the table, or upsert them if there are keys, as often as the job says."""
     folder = Path(job.folder)
     options = parse_options(job.options)
     (folder / f"ready-{job.number}").touch()
@@ -72,11 +74,15 @@ def _append(sink: Sink, number: int, ids: Sequence[int]) -> RacedCommit:
         attempts += step is FaultPoint.MANIFESTS_WRITTEN
 
     listen(count)
-    messages = sink.write(rows(*ids))
+    plan = sink.plan(mode=WriteMode.UPSERT if sink.options.keys else WriteMode.APPEND)
+    messages = sink.write(rows(*ids), plan=plan)
     began_s = time.monotonic()
     error = ""
     try:
-        sink.commit(messages)
+        if sink.options.keys:
+            commit_upsert(sink, plan, "position", messages)
+        else:
+            sink.commit(messages)
     except IcebergSinkError as failure:  # whoever runs the race wants to know how many failed
         error = f"{type(failure).__name__}: {failure}"
     return RacedCommit(writer=number, began_s=began_s, ended_s=time.monotonic(), attempts=attempts, error=error)

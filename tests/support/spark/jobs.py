@@ -183,7 +183,39 @@ class SqlJob:
             Path(self.rows).write_text("\n".join(found))
 
 
-Job = StreamJob | BatchJob | SqlJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeJob:
+    """A change of rows of `db.t`, which has the columns of `numbered`; its faults strike in the driver's process.
+
+    Attributes:
+        verb: `delete`, of every third id, or `merge`, of the ids 4 to 13.
+        options: Options of the sink.
+    """
+
+    verb: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, spark: SparkSession) -> None:
+        """Change the rows, merge-on-read."""
+        sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]  # Spark's `mapInArrow` asks for it
+        options = struck_from_now_on(self.options)
+        if self.verb == "delete":
+            iceberg_ds.delete_from("db.t", "id % 3 = 0", spark, options=options, mode="merge-on-read")
+            return
+        source = spark.range(4, 14, 1, 2).selectExpr("id", "concat('merged ', id) AS name")
+        iceberg_ds.merge(
+            spark,
+            source,
+            "db.t",
+            on=["id"],
+            when_matched=iceberg_ds.Update(),
+            when_not_matched=iceberg_ds.Insert(),
+            options=options,
+            mode="merge-on-read",
+        )
+
+
+Job = StreamJob | BatchJob | SqlJob | ChangeJob
 
 
 def _register(spark: SparkSession, sink: str, *, real: bool) -> None:
@@ -202,7 +234,7 @@ def load(text: str) -> Job:
     """Return the job that `dump` wrote."""
     values = json.loads(text)
     of_streams = (StreamJob, UpsertJob, FeedJob, FollowJob)
-    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (*of_streams, BatchJob, SqlJob)}
+    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (*of_streams, BatchJob, SqlJob, ChangeJob)}
     return kinds[values.pop("kind")](**values)
 
 

@@ -25,10 +25,12 @@ class Stream:
     Attributes:
         folder: Holds all three.
         checkpoint_name: Name of the checkpoint's folder; a copy of it is a second driver's.
+        version: Format version of the table.
     """
 
     folder: Path
     checkpoint_name: str = "checkpoint"
+    version: str = "2"
 
     @property
     def source(self) -> Path:
@@ -76,7 +78,7 @@ class Stream:
         return StreamJob(
             source=str(self.source),
             checkpoint=str(self.checkpoint),
-            options={**self.warehouse.options, **armed, **more},
+            options={**self.warehouse.options, "format-version": self.version, **armed, **more},
             sink=HookedSink.name() if fault is not None else "icebergsink",
             files_per_epoch=FILES_PER_EPOCH,
         )
