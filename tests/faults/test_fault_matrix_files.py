@@ -28,7 +28,7 @@ def test_write_lands_once_or_fails_with_a_true_error_whatever_the_disk_does(tmp_
     trial.run()
 
 
-@pytest.mark.parametrize("cell", one_of_each(cells(), lambda cell: cell.operation), ids=str)
+@pytest.mark.parametrize("cell", one_of_each(cells(), lambda cell: cell.mode), ids=str)
 def test_write_lands_once_or_fails_in_version_3_whatever_the_disk_does(tmp_path: Path, cell: Cell) -> None:
     """Two rows would have one id, a row another one, or files of a failure be left for ever."""
     trial, _ = trial_of(cell.operation, cell.mode, cell.fault, tmp_path, version="3")

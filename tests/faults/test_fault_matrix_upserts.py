@@ -61,7 +61,7 @@ def test_upsert_lands_once_in_version_3_whatever_the_catalog_does(ground_3: Grou
         ground_3.tidy()
 
 
-@pytest.mark.parametrize("cell", one_of_each(file_cells(), lambda cell: (cell.fault.file, cell.fault.doing)), ids=str)
+@pytest.mark.parametrize("cell", one_of_each(file_cells(), lambda cell: cell.fault.doing), ids=str)
 def test_upsert_lands_once_in_version_3_whatever_the_disk_does(tmp_path: Path, cell: FileCell) -> None:
     """Two rows would have one id, vectors be broken, or files of a failure left for ever."""
     trial, _ = trial_of(cell.operation, Mode.STREAM, cell.fault, tmp_path, Phase.COMMIT, version="3")

@@ -68,9 +68,9 @@ def test_rewrite_that_is_killed_changes_no_row(sink: Sink, cell: tuple[FaultPoin
 @pytest.mark.parametrize(
     ("version", "what", "step"),
     [
-        *few(1, [("2", "data", step) for step in DATA_STEPS]),
-        *few(2, [("3", "data", step) for step in DATA_STEPS]),
-        *few(1, [("3", "manifests", step) for step in STEPS]),
+        *few(0, [("2", "data", step) for step in DATA_STEPS]),
+        *few(1, [("3", "data", step) for step in DATA_STEPS[3:] + DATA_STEPS[:3]]),
+        *few(0, [("3", "manifests", step) for step in STEPS]),
     ],
 )
 def test_rewrite_beside_deletes_that_is_killed_changes_no_row(

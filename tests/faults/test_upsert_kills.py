@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyiceberg.manifest import DataFileContent
@@ -59,7 +61,7 @@ class Place:
 
     def upsert(self, number: int, epoch: Epoch, meanwhile: Epoch | None = None) -> Upsert:
         """Return an upsert into it."""
-        version = "3" if self.encoding == "deletion-vector" else "2"
+        version = "3" if self.encoding == BY_VECTORS else "2"
         options = {**self.house.options, "delete-encoding": self.encoding, "format-version": version}
         return Upsert(options=options, epoch_id=number, epoch=epoch, meanwhile=meanwhile or ())
 
@@ -74,7 +76,7 @@ class Place:
         manifests = [manifest for snapshot in table.metadata.snapshots for manifest in snapshot.manifests(table.io)]
         assert {entry.data_file.content for manifest in manifests for entry in live_entries(table, manifest)} <= allowed
         assert len(table.metadata.snapshots) == len(epochs)
-        if self.encoding == "deletion-vector":
+        if self.encoding == BY_VECTORS:
             check_version_3(table)
 
     def check_orphans(self, *, has_landed: bool) -> None:
@@ -88,7 +90,17 @@ class Place:
         assert unreferenced_files(self.house.table()) == set()
 
 
-ENCODINGS = ("position", "copy-on-write", "deletion-vector")
+BY_VECTORS = "deletion-vector"
+ENCODINGS = ("position", "copy-on-write", BY_VECTORS)
+
+
+def in_each_encoding(number: int, of_vectors: int, steps: Sequence[tuple[FaultPoint, int]]) -> list[Any]:
+    """Return all steps with each encoding; so many of each, and of deletion vectors, are without a mark."""
+    return [
+        cell
+        for encoding in ENCODINGS
+        for cell in few(of_vectors if encoding == BY_VECTORS else number, [(encoding, *step) for step in steps])
+    ]
 
 
 @pytest.fixture(params=ENCODINGS)
@@ -97,7 +109,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(house=Warehouse(folder=tmp_path / "warehouse"), encoding=request.param)
 
 
-@pytest.mark.parametrize(("step", "number"), few(6, ONCE))
+@pytest.mark.parametrize(("place", "step", "number"), in_each_encoding(6, 2, ONCE), indirect=["place"])
 def test_upsert_that_is_killed_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """Rows would be there twice, deleted ones come back, or files lie around that nobody finds."""
     place.upsert(0, START).run()
@@ -111,7 +123,7 @@ def test_upsert_that_is_killed_lands_once(place: Place, step: FaultPoint, number
     place.check_orphans(has_landed=has_landed)
 
 
-@pytest.mark.parametrize(("step", "number"), few(2, SEARCHED_AGAIN))
+@pytest.mark.parametrize(("place", "step", "number"), in_each_encoding(2, 1, SEARCHED_AGAIN), indirect=["place"])
 def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """What the other one has written meanwhile would stand beside the rows of the same keys, or be gone."""
     place.upsert(0, START).run()
@@ -125,8 +137,11 @@ def test_upsert_that_is_killed_beside_another_lands_once(place: Place, step: Fau
     place.check_orphans(has_landed=has_landed)
 
 
-@pytest.mark.parametrize("place", ["position", "deletion-vector"], indirect=True)  # nothing is searched
-@pytest.mark.parametrize(("step", "number"), CREATING)
+@pytest.mark.parametrize(
+    ("place", "step", "number"),
+    [*(("position", *step) for step in CREATING), *few(0, [(BY_VECTORS, *step) for step in CREATING])],
+    indirect=["place"],
+)  # nothing is searched
 def test_upsert_that_is_killed_as_it_makes_its_table_lands_once(place: Place, step: FaultPoint, number: int) -> None:
     """The first micro-batch would be lost, or there twice."""
     ours = place.upsert(0, START)

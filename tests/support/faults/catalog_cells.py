@@ -158,7 +158,7 @@ KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
 # write meets a fault, and each fate of a request is met by some.
 KINDS_IN_VERSION_3: tuple[Callable[[Cell], Hashable], ...] = (
     lambda cell: cell.operation,
-    lambda cell: (cell.call.phase, cell.call.method, cell.kind.effect),
+    lambda cell: cell.kind.effect,
 )
 
 
