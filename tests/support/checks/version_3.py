@@ -22,18 +22,19 @@ def check_version_3(table: Table, *, was_upgraded: bool = False) -> None:
     """Assert that each row has an id of its own, now and in each snapshot, and each data file at most one vector.
 
     Args:
-        table: The table; rows that stay the same rows are not changed in it.
+        table: The table, with a column `id` that stays the same while a row stays the same row.
         was_upgraded: Whether it may have position delete files of version 2, and snapshots without row ids.
     """
     _check_numbers(table)
-    rows: dict[int, Row] = {}
+    keys: dict[int, Any] = {}
     for snapshot in table.metadata.snapshots:
         if snapshot.first_row_id is None:
             assert was_upgraded, f"snapshot {snapshot.snapshot_id} has no row ids"
             continue
         _check_vectors(table, snapshot.snapshot_id, was_upgraded=was_upgraded)
         for number, row in row_ids(table, snapshot.snapshot_id).items():
-            assert rows.setdefault(number, row) == row, f"row id {number} is of {rows[number]} and of {row}"
+            key = row["id"]
+            assert keys.setdefault(number, key) == key, f"row id {number} is of key {keys[number]} and of {row}"
 
 
 def _check_numbers(table: Table) -> None:
