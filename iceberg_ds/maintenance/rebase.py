@@ -55,13 +55,13 @@ class RewrittenGroup:
         group: The group.
         rewritten: What became of it.
         positions: By path of each of its files, the names of the position deletes that were applied, or moved.
-        moved: The position delete file for its new files; None without one.
+        moved: The position delete file, or the deletion vectors, for its new files; empty without any.
     """
 
     group: FileGroup
     rewritten: GroupRewritten
     positions: dict[str, frozenset[str]]
-    moved: DataFile | None = None
+    moved: tuple[DataFile, ...] = ()
 
     @classmethod
     def of(cls, group: FileGroup, rewritten: GroupRewritten) -> RewrittenGroup:
@@ -69,17 +69,16 @@ class RewrittenGroup:
         positions = {item.path: item.hidden_by for item in group.files}
         return cls(group=group, rewritten=rewritten, positions=positions)
 
-    def take(self, moved: DataFile | None, work: DeletesToMove) -> DataFile | None:
-        """Take the deletes that were moved to the new files, and return the file that they replace, if any."""
+    def take(self, moved: tuple[DataFile, ...], work: DeletesToMove) -> tuple[DataFile, ...]:
+        """Take the deletes that were moved to the new files, and return those that they replace."""
         before, self.moved = self.moved, moved
-        now = {path: frozenset(positions) for path, positions in work.now.items()}
-        self.positions = {item.path: now.get(item.path, item.hidden_by) for item in self.group.files}
+        self.positions = {item.path: work.now.get(item.path, item).hidden_by for item in self.group.files}
         return before
 
     @property
     def files(self) -> list[DataFile]:
         """All files that were written for it."""
-        return [*self.rewritten.files, *([] if self.moved is None else [self.moved])]
+        return [*self.rewritten.files, *self.moved]
 
 
 def files_with_deletes(metadata: TableMetadata, live: LiveFiles, action: str) -> list[FileWork]:
@@ -145,9 +144,9 @@ class Rebase:
 
     @property
     def added(self) -> Added:
-        """The new data files, and the position delete files that were moved to them."""
+        """The new data files, and the position deletes that were moved to them."""
         data = (file for found in self.groups for file in found.rewritten.files)
-        moved = (found.moved for found in self.groups if found.moved is not None)
+        moved = (file for found in self.groups for file in found.moved)
         return Added(tuple(data), delete_files=tuple(moved))
 
     @property
@@ -220,10 +219,7 @@ class Rebase:
             late = [key for key in there[0].keys if key.path not in applied]
             if late and (self._plan.number_of(found.group) is None or not self._has_columns_of(late)):
                 return Standing.STALE
-            is_new = there[0].hidden_by != found.positions[item.path]
-            if is_new and there[0].vector is not None:
-                return Standing.STALE  # vectors are not moved: the group is rewritten anew
-            is_behind = is_behind or is_new
+            is_behind = is_behind or there[0].hidden_by != found.positions[item.path]
         if not is_behind:
             return Standing.HOLDS
         return Standing.BEHIND if self._plan.keeps_order(found.group) else Standing.STALE
@@ -243,9 +239,7 @@ class Rebase:
 def _to_move(found: RewrittenGroup, now: Mapping[str, Sequence[FileWork]]) -> DeletesToMove:
     """Return the work of moving all deletes that landed since the group was rewritten, those moved before, too."""
     changed = {
-        item.path: now[item.path][0].positions
-        for item in found.group.files
-        if set(now[item.path][0].positions) != set(item.positions)
+        item.path: now[item.path][0] for item in found.group.files if now[item.path][0].hidden_by != item.hidden_by
     }
     return DeletesToMove(group=found.group, rewritten=found.rewritten, now=changed)
 

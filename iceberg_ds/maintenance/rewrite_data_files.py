@@ -504,7 +504,7 @@ class Rewrite:
                 self._discard(plan, [found])
                 stale.append(found)
             else:
-                superseded += filter(None, [found.take(answer.file, work)])
+                superseded += found.take(answer.files, work)
         self._delete(plan, superseded)
         return [found.group for found in stale]
 
@@ -515,7 +515,7 @@ class Rewrite:
     @staticmethod
     def _delete(plan: RewritePlan, files: Iterable[DataFile]) -> None:
         io = file_io(plan.writing.io_properties, plan.writing.location)
-        delete_files(io, [file.file_path for file in files], Proof.REFUSED)
+        delete_files(io, dict.fromkeys(file.file_path for file in files), Proof.REFUSED)
 
     def _count_failed(self, groups: Iterable[FileGroup]) -> None:
         count = sum(len(group.files) for group in groups)

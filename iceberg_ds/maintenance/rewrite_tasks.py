@@ -21,6 +21,7 @@ from pyiceberg.manifest import DataFile
 
 from iceberg_ds.cdc.row_digest import RowDigest
 from iceberg_ds.deletes.hidden import hidden_rows
+from iceberg_ds.deletes.tasks import hidden_by_position
 from iceberg_ds.errors import IcebergSinkError, RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -35,7 +36,8 @@ from iceberg_ds.table.lineage import FileLineage, has_lineage
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.partitioning import PartitionKey
 from iceberg_ds.table.zorder import ZRowOrder
-from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
+from iceberg_ds.writers.deletion_vectors import write_deletion_vectors
+from iceberg_ds.writers.position_deletes import HiddenRows, without, write_position_deletes
 from iceberg_ds.writers.rewriting import rows_of_file
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
 from iceberg_ds.writers.task_writer import (
@@ -95,7 +97,7 @@ class _Task:
             raise
 
     def _discard(self) -> None:
-        delete_files(self._io, [file.file_path for file in self._written], Proof.TASK_FAILED)
+        delete_files(self._io, dict.fromkeys(file.file_path for file in self._written), Proof.TASK_FAILED)
 
     def rewrite(self, group: FileGroup) -> GroupRewritten:
         writing = _writing(self._plan, group)
@@ -151,8 +153,8 @@ class _Task:
         found: dict[int, list[int]] = {}
         first_row = {item.path: first for item, first in work.files()}
         for item, left_out in hidden_rows(self._io, self._plan.key_types, [item for item, _ in work.files()]):
-            before = hidden_positions(self._io, item.positions, item.path)
-            now = hidden_positions(self._io, work.now[item.path], item.path)
+            before = hidden_by_position(self._io, item)
+            now = hidden_by_position(self._io, work.now[item.path])
             if len(without(before, now)):
                 return DeletesMoved(is_undone=True)
             late = pc.unique(without(now, left_out)).sort()
@@ -169,11 +171,13 @@ class _Task:
         writing = self._plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
         paths = FilePaths(places, writing.schema, name_prefix(writing, self._attempt), are_deletes=True)
-        path = paths.next(writing.spec, hidden[0].data_file.partition)
-        file = write_position_deletes(self._io, path, hidden, writing.write.files)
-        self._written.append(file)
+        if any(item.vector is not None for item in work.now.values()):
+            self._written += write_deletion_vectors(self._io, paths.next_of_vectors(), hidden)
+        else:
+            path = paths.next(writing.spec, hidden[0].data_file.partition)
+            self._written.append(write_position_deletes(self._io, path, hidden, writing.write.files))
         fault_point(FaultPoint.TASK_WRITTEN)
-        return DeletesMoved(file=file)
+        return DeletesMoved(files=tuple(self._written))
 
 
 _NONE = pa.array([], pa.int64())

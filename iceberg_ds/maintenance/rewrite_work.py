@@ -102,12 +102,12 @@ class DeletesToMove:
     Attributes:
         group: The group.
         rewritten: What became of it.
-        now: By the path of each file whose position deletes have changed, those that apply to it now.
+        now: By the path of each file whose position deletes have changed, the file with those that apply to it now.
     """
 
     group: FileGroup
     rewritten: GroupRewritten
-    now: Mapping[str, tuple[str, ...]]
+    now: Mapping[str, FileWork]
 
     def files(self) -> list[tuple[FileWork, int]]:
         """Return these files, each with the number of rows of the group's files before it that were kept."""
@@ -124,11 +124,12 @@ class DeletesMoved:
     """What became of the position deletes of a group.
 
     Attributes:
-        file: The position delete file for the group's new files; None if no further row is hidden.
+        files: The position delete file, or the deletion vectors, for the group's new files; empty if no further row is
+            hidden.
         is_undone: Whether rows that were left out are visible again, so that the group has to be rewritten anew.
         problem: Why the task failed, or None if it did not fail; a failed task has deleted its files.
     """
 
-    file: DataFile | None = None
+    files: tuple[DataFile, ...] = ()
     is_undone: bool = False
     problem: str | None = None

@@ -266,4 +266,18 @@ VERSION_3: tuple[Mutation, ...] = (
         after="",
         tests=(_DAMAGED + "test_vector_whose_data_file_is_gone_is_pointed_out",),
     ),
+    Mutation(
+        name="a vector that lands while files are rewritten is not moved to the new ones",
+        module="maintenance/rewrite_tasks.py",
+        before="now = hidden_by_position(self._io, work.now[item.path])",
+        after="now = before",
+        noticed_by=_VECTORS + "test_vectors_that_land_while_files_are_rewritten_are_moved",
+    ),
+    Mutation(
+        name="vectors that are moved to new files leave out all but those of one file",
+        module="maintenance/rewrite_tasks.py",
+        before="return DeletesMoved(files=tuple(self._written))",
+        after="return DeletesMoved(files=tuple(self._written[:0]))",
+        noticed_by=_VECTORS + "test_vectors_that_land_while_files_are_rewritten_are_moved",
+    ),
 )

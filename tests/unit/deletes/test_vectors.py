@@ -13,10 +13,12 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 from pyspark.sql.types import StructType
 from support.checks.invariants import unreferenced_files
+from support.checks.version_3 import check_version_3
 from support.keys.conversions import convert
 from support.keys.conversions import meanwhile as at_step
 from support.keys.messages import KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keys.upserts import apart, upsert
+from support.tables.data_rewrites import data_paths, rewrite
 from support.tables.delete_files import delete_ids, delete_positions
 from support.tables.reading import read_by_tasks
 from support.tables.sink import Sink, epoch, local
@@ -165,6 +167,33 @@ def test_vectors_go_with_the_data_files_that_are_written_again(keyed: Sink) -> N
 
     assert values(keyed) == expected(0, 1, 4)
     assert hidden_rows(keyed) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "times"),
+    [(FaultPoint.PLANNED, 1), (FaultPoint.TASK_WRITTEN, 1), (FaultPoint.MANIFESTS_WRITTEN, 3)],
+)
+def test_vectors_that_land_while_files_are_rewritten_are_moved(keyed: Sink, step: FaultPoint, times: int) -> None:
+    """A table that a stream changes all the time would never be compacted, or deleted rows would come back."""
+    upsert(keyed, "position", changed(6))
+    left = [(1, 2), (2, 5), (7,)][:times]
+    done: list[int] = []
+
+    def land() -> None:
+        ids = left.pop()
+        done.extend(ids)
+        upsert(keyed, "position", changed(*ids))
+
+    old = set(data_paths(keyed))
+    with at_step(step, land, times=times):
+        result = rewrite(keyed, rewrite_all="true")
+
+    assert values(keyed) == expected(6, *done)
+    assert not old & set(data_paths(keyed))
+    assert result.rewritten_data_files_count == len(old)
+    assert hidden_rows(keyed) >= len({1, 2, 5, 7} & set(done))
+    check_version_3(keyed.table())
+    assert not unreferenced_files(keyed.table())
 
 
 def test_equality_deletes_become_vectors(keyed: Sink) -> None:
