@@ -268,16 +268,16 @@ VERSION_3: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a vector that lands while files are rewritten is not moved to the new ones",
-        module="maintenance/rewrite_tasks.py",
+        file="maintenance/rewrite_tasks.py",
         before="now = hidden_by_position(self._io, work.now[item.path])",
         after="now = before",
-        noticed_by=_VECTORS + "test_vectors_that_land_while_files_are_rewritten_are_moved",
+        tests=(_VECTORS + "test_vectors_that_land_while_files_are_rewritten_are_moved",),
     ),
     Mutation(
-        name="vectors that are moved to new files leave out all but those of one file",
-        module="maintenance/rewrite_tasks.py",
+        name="deletes that were moved to new files are not committed with them",
+        file="maintenance/rewrite_tasks.py",
         before="return DeletesMoved(files=tuple(self._written))",
         after="return DeletesMoved(files=tuple(self._written[:0]))",
-        noticed_by=_VECTORS + "test_vectors_that_land_while_files_are_rewritten_are_moved",
+        tests=(_VECTORS + "test_vectors_that_land_while_files_are_rewritten_are_moved",),
     ),
 )
