@@ -82,12 +82,13 @@ class IndexedMatcher:
         return found
 
     def _find(self, index: KeyIndex, work: Sequence[FileWork]) -> dict[str, Matches]:
-        items = {_indexed(item): item for item in work}
-        index.add(self._keyed(file, items[file]) for file in index.missing(items))
+        items = {Indexed.of(item.data_file): item for item in work}
+        if missing := index.missing(items):
+            index.add(self._keyed(file, items[file]) for file in missing)
         found: dict[str, list[Matches]] = defaultdict(list)
         reader = KeyedRowReader(self._io, self._place.key_types)
         for keys in by_columns(work).values():
-            files = {item.path: item.sequence_number for item in work if set(keys) & set(item.keys)}
+            files = {file: item.sequence_number for file, item in items.items() if set(keys) & set(item.keys)}
             for key_set in read_key_sets(reader, keys):
                 for some in index.find(key_set.columns, files):
                     _take(key_set, some, files, found)
@@ -107,13 +108,9 @@ class IndexedMatcher:
         self.read_bytes += reader.read_bytes
 
 
-def _indexed(item: FileWork) -> Indexed:
-    return Indexed(item.path, item.size_bytes, item.data_file.record_count)
-
-
-def _take(keys: KeySet, some: Found, files: Mapping[str, int], found: dict[str, list[Matches]]) -> None:
+def _take(keys: KeySet, some: Found, files: Mapping[Indexed, int], found: dict[str, list[Matches]]) -> None:
     numbers, positions, row_ids = (some.rows.column(name).combine_chunks() for name in (FILE, POSITION, ID))
-    sequence = pa.array([files.get(file.path) for file in some.files], pa.int64()).take(numbers)
+    sequence = pa.array([files.get(file) for file in some.files], pa.int64()).take(numbers)
     hits = keys.find(keys.digests(some.keys), some.keys, sequence).places
     numbers = numbers.take(hits)
     rows = matched_rows(positions.take(hits), row_ids.take(hits), [column.take(hits) for column in some.keys])

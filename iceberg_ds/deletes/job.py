@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from iceberg_ds.deletes.tasks import answer_group
@@ -24,7 +24,7 @@ def grouped(work: Sequence[FileWork], at_once: int) -> list[list[FileWork]]:
         work: The data files.
         at_once: How many tasks run at once.
     """
-    ordered = sorted(work, key=lambda item: (item.place, item.path))
+    ordered = in_order(work)
     total = sum(_weight(item) for item in ordered)
     most = max(1, math.ceil(total / _LEAST_BYTES))
     count = max(min(2 * at_once, most), math.ceil(total / _MOST_BYTES))
@@ -36,6 +36,11 @@ def grouped(work: Sequence[FileWork], at_once: int) -> list[list[FileWork]]:
         groups[-1].append(item)
         before += _weight(item)
     return groups
+
+
+def in_order(work: Iterable[FileWork]) -> list[FileWork]:
+    """Return the work in an order in which files of one partition follow each other."""
+    return sorted(work, key=lambda item: (item.place, item.path))
 
 
 def _weight(item: FileWork) -> int:
@@ -60,7 +65,7 @@ def resolve(
         DataFileError: The job failed as a whole; what its tasks wrote is unknown.
     """
     write = plan.writing.write
-    groups = grouped(work, parallelism(spark)) if plan.index is None else [list(work)]  # looks each key up once
+    groups = [in_order(work)] if plan.index is not None else grouped(work, parallelism(spark))  # one has the index
     job = TaskJob(plan=plan, write=write, action=action.format(write.table), answer=answer_group, refuse=_refused)
     return job.run(spark, groups)
 

@@ -18,6 +18,7 @@ from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.manifest import DataFile
 
 # Rows of a block: as many are read to look a single key up.
 _BLOCK_ROWS = 256
@@ -43,6 +44,11 @@ class Indexed:
     path: str
     size_bytes: int
     record_count: int
+
+    @classmethod
+    def of(cls, data_file: DataFile) -> Indexed:
+        """Return the data file of a manifest's entry."""
+        return cls(data_file.file_path, data_file.file_size_in_bytes, data_file.record_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

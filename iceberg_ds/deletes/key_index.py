@@ -175,9 +175,10 @@ class KeyIndex:
         listed = {_MANIFEST, _LOCK, *(part.entry.name for part in self._parts)}
         for path in self._folder.iterdir():
             if path.name not in listed:
-                _opened.pop(path, None)
                 with suppress(OSError):
                     path.unlink()
+        for path in [path for path in _opened if path.parent == self._folder and path.name not in listed]:
+            del _opened[path]  # another process may have deleted the file
 
     def __str__(self) -> str:
         return f"the key index in {self._folder}"
@@ -241,12 +242,12 @@ class KeyIndex:
                 digests = pc.if_else(column.is_null(), mix(digests, pa.repeat(_NULL, len(column))), digests)
         return digests
 
-    def find(self, columns: Sequence[pa.Array], wanted: Collection[str]) -> Iterator[Found]:
+    def find(self, columns: Sequence[pa.Array], wanted: Collection[Indexed]) -> Iterator[Found]:
         """Yield the rows of some data files that may have one of these keys; their keys are still to be compared.
 
         Args:
             columns: The canonical columns of the keys.
-            wanted: Paths of data files, all of which are known.
+            wanted: Data files, all of which are known.
 
         Raises:
             DamagedBlocksError: A part is damaged; it is forgotten.
@@ -254,7 +255,7 @@ class KeyIndex:
         digests = pc.unique(self.digests(columns))
         looked_up = digests.to_pylist()
         for part in list(self._parts):
-            numbers = [number for number, file in enumerate(part.files) if file.path in wanted]
+            numbers = [number for number, file in enumerate(part.files) if file in wanted]
             if not numbers:
                 continue
             try:
@@ -271,11 +272,11 @@ class KeyIndex:
                     files=part.files, rows=rows, keys=[rows.column(name).combine_chunks() for name in self._names]
                 )
 
-    def tidy(self, live: Collection[str]) -> None:
+    def tidy(self, live: Collection[Indexed]) -> None:
         """Forget data files that the branch does not list any more, and merge parts.
 
         Args:
-            live: Paths of the data files that it lists.
+            live: The data files that it lists.
 
         Raises:
             OSError: A part cannot be written; the others stay.
@@ -283,7 +284,7 @@ class KeyIndex:
         tiers: dict[int, list[Blocks]] = defaultdict(list)
         stale: list[list[Blocks]] = []
         for part in self._parts:
-            rows = sum(file.record_count for file in part.files if file.path in live)
+            rows = sum(file.record_count for file in part.files if file in live)
             if 2 * rows < part.entry.rows:
                 stale.append([part])
             else:
@@ -295,24 +296,25 @@ class KeyIndex:
             self._save()
             self._delete_unlisted()
 
-    def _merge(self, parts: Sequence[Blocks], live: Collection[str]) -> None:
+    def _merge(self, parts: Sequence[Blocks], live: Collection[Indexed]) -> None:
         files: list[Indexed] = []
         numbers: list[pa.Array] = []  # for each part, the new numbers of its files; null for those that are gone
         for part in parts:
             own: list[int | None] = []
             for file in part.files:
-                own.append(len(files) if file.path in live else None)
-                files += [file] if file.path in live else []
+                own.append(len(files) if file in live else None)
+                files += [file] if file in live else []
             numbers.append(pa.array(own, pa.int32()))
         try:
             if files:
-                self._keep(files, self._merged(parts, numbers, sum(file.record_count for file in files)))
+                self._keep(files, self._merged(parts, numbers))
         except DamagedBlocksError as problem:
             logger.warning("A part of %s is lost, and its keys are read from the table: %s", self, problem)
         self._parts = [part for part in self._parts if part not in parts]
 
-    def _merged(self, parts: Sequence[Blocks], numbers: Sequence[pa.Array], count: int) -> Iterator[pa.Table]:
-        steps = max(1, math.ceil(count / _SORTED_ROWS))
+    def _merged(self, parts: Sequence[Blocks], numbers: Sequence[pa.Array]) -> Iterator[pa.Table]:
+        # Rows of data files that are gone are read, too.
+        steps = max(1, math.ceil(sum(part.entry.rows for part in parts) / _SORTED_ROWS))
         bounds = [(step << 64) // steps for step in range(steps + 1)]
         for low, high in itertools.pairwise(bounds):
             merged = []

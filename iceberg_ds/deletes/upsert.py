@@ -33,6 +33,7 @@ from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.kept_ids import with_kept_ids
+from iceberg_ds.deletes.key_blocks import Indexed
 from iceberg_ds.deletes.key_index import index_place, open_index
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
 from iceberg_ds.deletes.work import KeyIndexPlace, RowEncoding, SearchPlan
@@ -296,7 +297,7 @@ class UpsertCommit:
         write, types = self._plan.write, self._to_delete.key_types
         place = index_place(self._options.key_index_folder, write.table_uuid, write.branch, types)
         with suppress(OSError), open_index(place) as index:  # what cannot be tidied now is tidied another time
-            index.tidy({found.path for found in self._search.read(table).files.data})
+            index.tidy({Indexed.of(found.data_file) for found in self._search.read(table).files.data})
         return place
 
 
