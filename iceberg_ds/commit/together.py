@@ -114,18 +114,20 @@ class TableWrite:
 
 
 @contextmanager
-def giving_up(catalog: CatalogClient, writes: Iterable[TableWrite]) -> Iterator[None]:
+def giving_up(
+    catalog: CatalogClient, writes: Iterable[TableWrite] | Callable[[], Iterable[TableWrite]]
+) -> Iterator[None]:
     """Give writes up if the block raises, which comes before their commits: delete their files, and report each.
 
     Args:
         catalog: The catalog of their tables.
-        writes: The writes, as they are by then.
+        writes: The writes; or what returns them, where they may have other files by then.
     """
     try:
         yield
     except BaseException as failure:
         with waiting_once():
-            for write in writes:
+            for write in writes() if callable(writes) else writes:
                 meter = CommitMeter(write.commits[0].write, TaskFigures.of(write.commits))
                 meter.gave_up(give_up_write(catalog, write.table, write.commits, write.rewrite))
                 hand_out(catalog.reporting, meter, None, of_others=failure)

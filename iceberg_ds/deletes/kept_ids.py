@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -99,20 +99,20 @@ class _Plan:
 
     Attributes:
         search: The plan of the search.
-        key_types: Types of the key columns, by field id.
+        key_types: The types of the key columns, by field id.
         ids: Paths of the files of ids, each with the data files whose rows count in it.
-        stamped: Paths of new data files that have ids by an earlier search, which do not count any more.
+        as_written: Paths of the data files that are as tasks wrote them: no row of these has a kept id yet.
     """
 
     search: SearchPlan
     key_types: Mapping[int, IcebergType]
     ids: Mapping[str, frozenset[str]]
-    stamped: frozenset[str]
+    as_written: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What a task wrote: new files by the path of the file whose rows they have; of files without a kept id, none."""
+    """What a task wrote: new files by the path of the file whose rows they have; of files that stay, none."""
 
     files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
     problem: str | None = None
@@ -125,11 +125,12 @@ def with_kept_ids(  # noqa: PLR0913  # the last by name
     commits: Sequence[TaskCommit],
     io: FileIO,
     *,
-    stamped: Collection[str] = (),
+    as_written: frozenset[str],
 ) -> list[TaskCommit]:
     """Return the messages of tasks with data files in which rows have the ids of those that they replace.
 
-    The files whose place others take are deleted; no snapshot has them.
+    The files whose place others take are deleted; no snapshot has them. Ids that an earlier search has found, and this
+    one has not, are taken back: the rows that had them may live on under another key.
 
     Args:
         spark: Runs the tasks; None to run them in this process.
@@ -137,15 +138,15 @@ def with_kept_ids(  # noqa: PLR0913  # the last by name
         ids: Paths of the files of ids, each with the data files whose rows count in it.
         commits: The messages.
         io: Opens the table's storage.
-        stamped: Paths of data files in the messages that have ids by an earlier search, which do not count any more.
+        as_written: Paths of the data files that the tasks themselves wrote.
 
     Raises:
         DataFileError: Files could not be written; none of the new ones is left.
     """
     data_files = [file for commit in commits for file in commit.data_files]
-    if not data_files or not (ids or stamped):
+    if not data_files or not (ids or any(file.file_path not in as_written for file in data_files)):
         return list(commits)
-    told = _Plan(search=plan, key_types=plan.key_types, ids=ids, stamped=frozenset(stamped))
+    told = _Plan(search=plan, key_types=plan.key_types, ids=ids, as_written=as_written)
     write = plan.writing.write
     job = TaskJob(plan=told, write=write, action=f"keep row ids of {write.table}", answer=_answer, refuse=_refused)
     groups = list(packed(data_files, _TASK_ROWS, attrgetter("record_count")))
@@ -190,7 +191,7 @@ def _answer(plan: _Plan, number: int, work: Sequence[DataFile]) -> _Answer:
 
 
 def _kept(plan: _Plan, io: FileIO, work: Sequence[DataFile]) -> dict[str, KeptIds]:
-    """Return the ids that rows of data files keep, by path; without files of which no row keeps one."""
+    """Return the ids that rows of data files keep, by path; without files that are to stay as they are."""
     names = key_names([*plan.key_types])
     rows = pa.concat_tables(_keys_of(plan, io, number, file, names) for number, file in enumerate(work))
     found: dict[int, list[pa.Table]] = defaultdict(list)
@@ -198,10 +199,8 @@ def _kept(plan: _Plan, io: FileIO, work: Sequence[DataFile]) -> dict[str, KeptId
         hits = rows.join(ids, names, join_type="inner").select([_FILE, POSITION, ID])
         for number in pc.unique(hits.column(_FILE)).to_pylist():
             found[number].append(hits.filter(pc.equal(hits.column(_FILE), number)))
-    nothing = pa.array([], pa.int64())
-    kept = {
-        path: KeptIds(positions=nothing, row_ids=nothing) for path in plan.stamped & {one.file_path for one in work}
-    }
+    none = KeptIds(positions=pa.array([], pa.int64()), row_ids=pa.array([], pa.int64()))
+    kept = {file.file_path: none for file in work if file.file_path not in plan.as_written}
     for number, parts in found.items():
         highest = pa.concat_tables(parts).group_by([POSITION]).aggregate([(ID, "max")])
         positions, row_ids = (highest.column(name).combine_chunks() for name in (POSITION, f"{ID}_max"))

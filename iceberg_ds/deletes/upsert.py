@@ -149,8 +149,8 @@ class UpsertCommit:
         self._identifier = parse_identifier(self._name)
         self._search = KeySearch(f"upsert into {self._name}", spark, _base_of(plan))
         self._commits: Sequence[TaskCommit] = []
-        self._without_ids: set[str] = set()  # paths of new data files, as tasks wrote them
         self._of_keys: list[TaskCommit] = []
+        self._as_written = frozenset[str]()
         self._to_delete = KeysToDelete(paths=frozenset(), key_types={})
         self._late_keys: pa.Table | None = None
         self._rounds = 0
@@ -171,21 +171,27 @@ class UpsertCommit:
         Raises:
             IcebergSinkError: As `upsert`.
         """
-        given_up = [self.at_stake(commits)]
+        quarantines: list[TableWrite] = []
         try:
-            with giving_up(self._catalog, given_up):
+            with giving_up(self._catalog, lambda: [self.at_stake(commits), *quarantines]):
                 # Once: the write is made anew if its search has become stale.
                 quarantines, (own,) = quarantine_writes(
                     self._catalog, [TableWrite(commits=commits)], lambda _: self._options
                 )
-                given_up += quarantines
                 write = self.begin(own.commits)
             return commit_tables(self._catalog, [write], first=quarantines, epoch_id=epoch_id)[0]
         finally:
             self.forget_keys()
 
     def at_stake(self, commits: Sequence[TaskCommit]) -> TableWrite:
-        """Return the write with all files that it has by the time when it is given up, those of the search, too."""
+        """Return the write with all files that it has now, those of the search and those of the keys, too.
+
+        Args:
+            commits: As for `begin`.
+        """
+        if self._commits:  # `begin` has written some of their files again
+            pairs = zip(self._commits, self._of_keys, strict=True)
+            commits = [replace(own, delete_files=keys.delete_files) for own, keys in pairs]
         return TableWrite(commits=commits, rewrite=RewriteByKeys(self._to_delete, self._search))
 
     def begin(self, commits: Sequence[TaskCommit]) -> TableWrite:
@@ -198,8 +204,8 @@ class UpsertCommit:
             IcebergSinkError: As `upsert`; nothing was committed, and the files are still there.
         """
         self._commits = [replace(commit, delete_files=()) for commit in commits]
-        self._without_ids = {file.file_path for commit in commits for file in commit.data_files}
         self._of_keys = [replace(commit, data_files=(), manifests=()) for commit in commits]
+        self._as_written = frozenset(file.file_path for commit in commits for file in commit.data_files)
         self._check_losers()
         files = (file for commit in commits for file in commit.delete_files)
         keys = tuple(KeySource(data_file=file, sequence_number=None) for file in files)
@@ -289,8 +295,8 @@ class UpsertCommit:
         if self._has_index:
             plan = replace(plan, index=self._tidy_index(table))
         self._search.run(work, plan)
-        stamped = {file.file_path for commit in commits for file in commit.data_files} - self._without_ids
-        return with_kept_ids(self._spark, plan, self._search.answers.ids, commits, table.io, stamped=stamped)
+        ids = self._search.answers.ids
+        return with_kept_ids(self._spark, plan, ids, commits, table.io, as_written=self._as_written)
 
     def _tidy_index(self, table: Table) -> KeyIndexPlace:
         """Let the index forget what the branch does not list any more, and return its place."""

@@ -417,15 +417,14 @@ class Transaction:
 
     def _commit_lines(self, catalog: CatalogClient, due: Sequence[_Line]) -> None:
         options = {line.name: line.options for line in due}
-        given_up = [line.at_stake() for line in due]
-        with giving_up(catalog, given_up):
-            sent = [TableWrite(commits=line.commits) for line in due]
-            quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
-            given_up += quarantines
-            for line, write in zip(due, own, strict=True):
-                line.commits = write.commits
-            writes = [line.ready() for line in due]
+        quarantines: list[TableWrite] = []
         try:
+            with giving_up(catalog, lambda: [*(line.at_stake() for line in due), *quarantines]):
+                sent = [TableWrite(commits=line.commits) for line in due]
+                quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
+                for line, write in zip(due, own, strict=True):
+                    line.commits = write.commits
+                writes = [line.ready() for line in due]
             results = commit_tables(catalog, writes, first=quarantines)
         finally:
             for line in due:

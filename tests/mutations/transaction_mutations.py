@@ -60,8 +60,8 @@ TRANSACTIONS = (
     Mutation(
         name="files of other tables stay when a search fails",
         file="multi_table/transaction.py",
-        before="        with giving_up(catalog, given_up):",
-        after="        with giving_up(catalog, given_up[:1]):",
+        before="giving_up(catalog, lambda: [*(line.at_stake() for line in due), *quarantines]):",
+        after="giving_up(catalog, lambda: [line.at_stake() for line in due][:1]):",
         tests=(_TRANSACTION + "test_search_that_fails_leaves_no_file_of_any_table",),
     ),
     Mutation(
