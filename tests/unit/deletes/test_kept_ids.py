@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -46,14 +47,17 @@ from support.keys.upserts import (
     upsert_epoch,
     upsert_plan,
 )
+from support.spark.local_frame import without_moving_rows
 from support.tables.data_rewrites import rewrite
 from support.tables.row_ids import all_row_ids, row_ids
+from support.tables.shop import CUSTOMERS, ORDERS, PRICES, Shop, epoch_of, frame
 from support.tables.sink import Sink, epoch, local, write_batches
 
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.together import giving_up
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes import kept_ids
+from iceberg_ds.deletes.kept_ids import IdsFile
 from iceberg_ds.deletes.upsert import UpsertCommit
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.fault_points import FaultPoint
@@ -199,7 +203,7 @@ def test_rows_that_lose_are_hidden_in_the_files_that_they_moved_to(keyed: Sink) 
     assert {key: after[key] for key in before} == before
 
 
-@ONE_WAY
+@pytest.mark.parametrize("write", few(1, [put, by_position]))
 def test_files_that_are_too_large_are_split_when_they_are_written_again(keyed: Sink, write: Write) -> None:
     """Rows of the second file would have ids of other rows, or rows that lose would be looked for in the wrong file."""
     before = row_ids(keyed)
@@ -478,6 +482,32 @@ def test_write_that_others_give_up_takes_its_new_files_along(keyed: Sink) -> Non
     commit.forget_keys()
 
     assert stored_files(keyed.table().location()) == stored
+
+
+def test_transaction_whose_second_search_fails_leaves_nothing(warehouse: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of ids, and files that were written again to keep them, would lie around in the first table."""
+    shop = Shop(folder=warehouse)
+    found, searched = IdsFile.close, itertools.count()
+
+    def upserts() -> None:
+        with without_moving_rows(), shop.begin(format_version="3") as both:
+            for table in (CUSTOMERS, ORDERS):
+                both.upsert(frame(table, epoch_of(0)[table]), table, keys="id")
+
+    def failing(file: IdsFile) -> None:
+        if next(searched):
+            raise OSError("no space")
+        found(file)
+
+    upserts()
+    before = shop.data_files()
+    monkeypatch.setattr(IdsFile, "close", failing)
+
+    with pytest.raises(DataFileError, match=f"upsert into {ORDERS}, nothing was committed: a task failed: OSError"):
+        upserts()
+
+    assert shop.data_files() == before
+    assert shop.snapshots() == {CUSTOMERS: 1, ORDERS: 1, PRICES: 0}
 
 
 def test_late_rows_do_not_take_the_id(sink: Sink) -> None:
