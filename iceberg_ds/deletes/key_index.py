@@ -137,7 +137,7 @@ class KeyIndex:
         self._seed, listed = self._load()
         self._parts: list[Blocks] = []
         for entry in listed:
-            self._open(entry)
+            self._open_if_sound(entry)
         self._delete_unlisted()
 
     def _load(self) -> tuple[bytes, list[BlocksEntry]]:
@@ -163,10 +163,13 @@ class KeyIndex:
 
     def _open(self, entry: BlocksEntry) -> None:
         path = self._folder / entry.name
+        if path not in _opened:
+            _opened[path] = Blocks(self._folder, entry, self._schema)
+        self._parts.append(_opened[path])
+
+    def _open_if_sound(self, entry: BlocksEntry) -> None:
         try:
-            if path not in _opened:
-                _opened[path] = Blocks(self._folder, entry, self._schema)
-            self._parts.append(_opened[path])
+            self._open(entry)
         except DamagedBlocksError as problem:
             logger.warning("A part of %s is lost, and its keys are read from the table: %s", self, problem)
 
@@ -193,6 +196,7 @@ class KeyIndex:
 
         Raises:
             OSError: They cannot be written.
+            DamagedBlocksError: A file has other rows than its entry says, or what was written cannot be read.
         """
         waiting: list[pa.Table] = []
         indexed: list[Indexed] = []

@@ -760,6 +760,34 @@ def test_search_gives_up_an_index_that_is_damaged_again_and_again(
     assert caplog.text.count("the disk does not keep what is written") == indexed._TRIES
 
 
+@pytest.mark.parametrize("work_of", ["add", "merge"])
+def test_part_that_is_damaged_as_soon_as_it_is_written(
+    files: IndexedFiles, work_of: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The keys of a data file would be taken for known that no part has, and none of its rows be found."""
+    monkeypatch.setattr(key_index, "_FAN_IN", 2)
+    work, keys = three(files), files.keys({1: [0, 17, 43, 500]})
+    written, writes = key_index.write_blocks, []
+
+    def damaging(folder: Path, name: str, *arguments: Any) -> Any:
+        entry = written(folder, name, *arguments)
+        writes.append(name)
+        if len(writes) == 1:
+            flip(folder / name, entry.size_bytes - 9)
+        return entry
+
+    monkeypatch.setattr(key_index, "write_blocks", damaging)
+    with caplog.at_level(logging.WARNING):
+        if work_of == "merge":
+            files.tidy(work)
+        else:
+            work.append(files.data({1: [500, 17]}))
+
+        assert len(files.search(work, keys)) == len(work)
+    assert "is damaged" in caplog.text
+    assert files.reads(work, keys) == set()
+
+
 def test_same_rows_compare_what_blocks_keep(files: IndexedFiles) -> None:
     """Long keys would be found by their digests alone."""
     files = IndexedFiles(folder=files.folder, types={1: BinaryType()})
