@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mutations.bad_row_mutations import BAD_ROWS
 from mutations.data_rewrite_mutations import DATA_REWRITES
+from mutations.keyed_stream_mutations import KEYED_STREAMS
 from mutations.landing_mutations import LANDING
 from mutations.maintenance_expiry_mutations import EXPIRY
 from mutations.maintenance_rewrites_mutations import MAINTENANCE_REWRITES
@@ -20,5 +21,5 @@ from mutations.writing_mutations import WRITING
 
 MUTATIONS = (
     *(*LANDING, *MANY_TABLES, *RESOLVING, *WRITING, *WATCHING, *ROUTING, *TRANSACTIONS, *BAD_ROWS),
-    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY, *READING, *STREAMING, *ROW_LEVEL, *VERSION_3),
+    *(*DATA_REWRITES, *MAINTENANCE_REWRITES, *EXPIRY, *READING, *STREAMING, *ROW_LEVEL, *VERSION_3, *KEYED_STREAMS),
 )

@@ -16,8 +16,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.types import BinaryType, IntegerType, LongType, StringType
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import SetSnapshotRefUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
+from pyspark.sql.types import StructType
+from support.checks.invariants import check_clean
+from support.checks.reader import listed, rows_of
+from support.exhaustive import few
+from support.keys.conversions import meanwhile as at_step
 from support.keys.indexed_files import LIST, LOCK, IndexedFiles, another_process, flip
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event
+from support.keys.upserts import apart, commit_upsert_epoch, upsert, upsert_epoch
+from support.tables.data_rewrites import rewrite
+from support.tables.delete_files import delete_ids
+from support.tables.sink import Sink, epoch, local
 
 from iceberg_ds.cdc.keys import same_rows
 from iceberg_ds.deletes import indexed, key_blocks, key_index
@@ -26,9 +41,9 @@ from iceberg_ds.deletes.key_blocks import Blocks
 from iceberg_ds.deletes.key_index import KeyIndex, index_place, open_index
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.table.lineage import ROW_ID
-
-_NUMBER = "number"
 
 
 @pytest.fixture
@@ -798,3 +813,132 @@ def test_same_rows_compare_what_blocks_keep(files: IndexedFiles) -> None:
 
     assert found == {work[0].path: [(3, None)]}
     assert same_rows([pa.array(texts[:1])], [pa.array(texts[:1])]).to_pylist() == [True]
+
+
+# Micro-batches that look their keys up in an index.
+
+FIRST: list[Event] = [("I", number, "EU" if number % 2 else "US", number, 1) for number in range(12)]
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+
+
+def amounts(sink: Sink) -> dict[int, Any]:
+    """Return the amounts of all rows by id, each of which is there once; no file lies around."""
+    found = [(row["id"], row["amount"]) for row in rows_of(sink.table())]
+    assert len(dict(found)) == len(found)
+    check_clean(sink.table())
+    return dict(sorted(found))
+
+
+def changed(*ids: int, amount: int, region: str = "EU") -> list[Event]:
+    """Return an event for each of these rows."""
+    return [("U", number, region, amount, 5) for number in ids]
+
+
+@pytest.mark.usefixtures("waits")
+@pytest.mark.parametrize("version", few(1, ["3", "2"]))
+def test_epochs_replace_rows_whoever_writes_beside(sink: Sink, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that others wrote, moved or brought back would stay beside the new ones of their keys."""
+    monkeypatch.setattr(key_index, "_LEAST_ROWS", 2)
+    monkeypatch.setattr(key_index, "_FAN_IN", 2)
+    sink.create(KEYED_SCHEMA, BY_REGION, format_version=version)
+    upsert_epoch(sink, 0, *apart(FIRST))
+    expected = {number: number for number in range(12)}
+    head = sink.table().metadata.current_snapshot_id
+    assert head is not None
+    back = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=head)
+
+    for number, others in enumerate(
+        [
+            lambda: upsert(sink, "position", changed(1, 20, amount=-1)),
+            lambda: upsert(sink, "copy-on-write", changed(2, 3, 21, amount=-2)),
+            lambda: rewrite(sink, min_input_files="1", rewrite_all="true"),
+            lambda: delete_ids(sink, 20, 4),
+            lambda: sink.catalog.send(sink.table(), (), (back,)),
+            lambda: sink.commit(
+                sink.write([{"id": key, "region": "US", "amount": -3} for key in (6, 30)], schema=COLUMNS)
+            ),
+            lambda: shutil.rmtree(local(sink.table().location()).parent / "keys"),
+        ],
+        start=1,
+    ):
+        others()
+        expected = {row["id"]: row["amount"] for row in rows_of(sink.table())}
+        events = [*changed(*{number, 20, 30, 6}, amount=number), ("D", number + 4, "EU", None, 9)]
+
+        with at_step(FaultPoint.COMMIT_BEGUN, lambda: upsert(sink, "position", changed(20, 40, amount=-9))):
+            upsert_epoch(sink, number, *apart([event for event in events if event[1] != number + 4 or event[0] == "D"]))
+
+        expected.update({number: number, 20: number, 30: number, 6: number, 40: -9})
+        expected.pop(number + 4, None)
+        assert amounts(sink) == dict(sorted(expected.items()))
+
+
+@pytest.mark.usefixtures("waits")
+def test_partition_is_searched_once(sink: Sink) -> None:
+    """Each data file would get a file of position deletes of its own, and its keys be looked up alone."""
+    sink.create(KEYED_SCHEMA, BY_REGION)
+    for number in range(3):
+        upsert(sink, "position", [("I", 10 * number + key, region, 0, 1) for key, region in enumerate(("EU", "US"))])
+
+    upsert_epoch(sink, 0, changed(*range(0, 30, 10), *range(1, 30, 10), amount=1))
+
+    assert len(listed(sink.table())[DataFileContent.POSITION_DELETES]) == 2
+    assert set(amounts(sink).values()) == {1}
+
+
+@pytest.mark.usefixtures("waits")
+def test_folder_of_others_stops_an_epoch_that_leaves_nothing(sink: Sink, tmp_path: Path) -> None:
+    """The stream would hide rows that another user of the machine chose, or leave files in the table's folder."""
+    sink.create(KEYED_SCHEMA)
+    upsert_epoch(sink, 0, *apart(FIRST))
+    theirs = tmp_path / "theirs"
+    theirs.mkdir(mode=0o777)
+    theirs.chmod(0o777)
+
+    with pytest.raises(OptionError, match="option 'key-index-folder'"):
+        upsert_epoch(sink, 1, changed(1, amount=5), keys_in=theirs)
+
+    assert amounts(sink) == {number: number for number in range(12)}
+    upsert_epoch(sink, 1, changed(1, amount=5))
+    assert amounts(sink)[1] == 5
+
+
+@pytest.mark.usefixtures("waits")
+def test_damage_between_epochs_changes_no_row(sink: Sink) -> None:
+    """Old rows would stay beside the new ones, or rows of other keys be hidden."""
+    sink.create(KEYED_SCHEMA)
+    upsert_epoch(sink, 0, *apart(FIRST))
+    upsert_epoch(sink, 1, changed(1, amount=1))
+    (index,) = (local(sink.table().location()).parent / "keys").iterdir()
+
+    for number, path in enumerate(sorted(path for path in index.iterdir() if path.name != LOCK), start=2):
+        flip(path, path.stat().st_size // 2)
+        with another_process():
+            upsert_epoch(sink, number, changed(number, 1, amount=number))
+
+        assert amounts(sink)[1] == amounts(sink)[number] == number
+        assert len(amounts(sink)) == 12
+
+
+@pytest.mark.usefixtures("waits")
+def test_key_is_widened_between_epochs(sink: Sink) -> None:
+    """Rows of files with the narrow type would not be found by keys of the wide one."""
+    narrow = Schema(NestedField(1, "id", IntegerType(), required=True), identifier_field_ids=[1])
+    narrow = Schema(*narrow.fields, NestedField(2, "v", LongType()), identifier_field_ids=[1])
+    sink.create(narrow)
+
+    def put(number: int, kind: str, *ids: int) -> None:
+        columns = StructType().add("id", kind, nullable=False).add("v", "long")
+        plan = sink.plan(columns, WriteMode.UPSERT, keys=("id",))
+        rows = [{"id": one, "v": number} for one in ids]
+        commit_upsert_epoch(sink, sink.write(rows, schema=columns, plan=plan, of_epoch=epoch(number)))
+
+    put(0, "integer", 1, 2, 3)
+    put(1, "integer", 2)
+    with sink.table().update_schema() as update:
+        update.update_column("id", field_type=LongType())
+    put(2, "long", 1, 2**40)
+    put(3, "long", 2, 2**40)
+
+    assert {row["id"]: row["v"] for row in sink.rows()} == {1: 2, 2: 3, 3: 0, 2**40: 3}
+    assert len(sink.rows()) == 4
