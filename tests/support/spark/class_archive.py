@@ -16,6 +16,8 @@ import pyspark
 
 FOLDER = Path(__file__).resolve().parents[3] / ".classes"
 _TIMEOUT_S = 900
+# A busy machine stops Spark before all of it is there.
+_TRIES = 2
 _SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -35,8 +37,18 @@ def make(path: Path) -> None:
     """Let a Spark write in the ways of the tests, and keep what it has loaded.
 
     Raises:
-        RuntimeError: It failed.
+        RuntimeError: It failed each time.
     """
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return _make(path)
+        except RuntimeError as failure:
+            if not tries_left:
+                raise
+            print(f"Once more: {failure}", file=sys.stderr)  # noqa: T201  # a script
+
+
+def _make(path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
