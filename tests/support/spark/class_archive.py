@@ -41,7 +41,8 @@ def make(path: Path) -> None:
     """
     for tries_left in reversed(range(_TRIES)):
         try:
-            return _make(path)
+            _make(path)
+            break
         except RuntimeError as failure:
             if not tries_left:
                 raise
