@@ -1,4 +1,4 @@
-"""Rows that `update` and `merge` change stay the same rows in tables of version 3: they keep their ids."""
+"""Rows that `update`, `merge` and `upsert` change stay the same rows in tables of version 3: they keep their ids."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from support.checks.invariants import check_clean, check_sound
 from support.spark.tables import Warehouse
 
 import iceberg_ds
+from iceberg_ds.deletes import kept_ids
 
 MODES = ("merge-on-read", "copy-on-write")
 COUNT = 20
@@ -93,3 +94,22 @@ def test_ids_are_kept_in_an_upgraded_table(spark: SparkSession, house: Warehouse
         number: row_id for number, (_, row_id, _) in before.items()
     }
     assert [after[number][0] for number in (0, 4, 5, 100, 101)] == [0, 0, 50, 0, 101]
+
+
+@pytest.mark.parametrize("task_rows", [500_000, 1])  # by the driver, or a task of Spark for each file
+def test_upserted_rows_keep_their_ids(
+    spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch, task_rows: int
+) -> None:
+    """Rows would lose their ids where many are written, or take those of others."""
+    monkeypatch.setattr(kept_ids, "_TASK_ROWS", task_rows)
+    make(spark, house)
+    before = rows_of(spark, house)
+    changed = spark.range(5, COUNT + 5, 1, 3).selectExpr("id", "id + 1000 AS amount")
+
+    for _ in range(2):  # the second time the files have ids in a column
+        iceberg_ds.upsert(changed, "db.t", options=house.options, keys="id")
+
+    after = rows_of(spark, house)
+    assert {number: after[number][1] for number in before} == {number: before[number][1] for number in before}
+    assert [after[number][0] for number in (4, 5, COUNT + 4)] == [40, 1005, COUNT + 1004]
+    assert len({after[number][1] for number in range(COUNT, COUNT + 5)} - {before[n][1] for n in before}) == 5
