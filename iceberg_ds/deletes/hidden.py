@@ -10,8 +10,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.tasks import hidden_by_position, portions
-from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.deletes.tasks import hidden_by_position
+from iceberg_ds.deletes.work import FileWork, portions
 
 _NONE = pa.array([], pa.int64())
 

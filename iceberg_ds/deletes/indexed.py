@@ -6,6 +6,7 @@ The index says which rows may have a key; their keys are compared here, as where
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 from collections import defaultdict
@@ -29,7 +30,7 @@ from iceberg_ds.deletes.match import (
     read_key_sets,
     together,
 )
-from iceberg_ds.deletes.work import FileWork, KeyIndexPlace
+from iceberg_ds.deletes.work import FileWork, KeyFile, KeyIndexPlace, portions
 from iceberg_ds.table.lineage import ROW_ID
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ _TRIES = 3
 
 
 class IndexedMatcher:
-    """Finds the rows with certain keys in data files of one partition, by an index.
+    """Finds the rows with certain keys in data files, by an index.
 
     Args:
         io: Opens the table's storage.
@@ -60,6 +61,9 @@ class IndexedMatcher:
     def find(self, work: Sequence[FileWork]) -> dict[str, Matches]:
         """Return the rows with one of their file's keys, as `Matcher.find`.
 
+        Args:
+            work: Data files of any partitions; those of one partition follow each other.
+
         Raises:
             UnsupportedTableError: A data file cannot be read.
             OptionError: The index's folder is not this user's.
@@ -77,9 +81,11 @@ class IndexedMatcher:
                     )
                     break
         matcher = Matcher(self._io, self._place.key_types, with_ids=True)
-        found = matcher.find(work)
+        matches: dict[str, Matches] = {}
+        for items in portions(work):
+            matches.update(matcher.find(items))
         self.read_bytes += matcher.read_bytes
-        return found
+        return matches
 
     def _find(self, index: KeyIndex, work: Sequence[FileWork]) -> dict[str, Matches]:
         items = {Indexed.of(item.data_file): item for item in work}
@@ -87,9 +93,9 @@ class IndexedMatcher:
             index.add(self._keyed(file, items[file]) for file in missing)
         found: dict[str, list[Matches]] = defaultdict(list)
         reader = KeyedRowReader(self._io, self._place.key_types)
-        for keys in by_columns(work).values():
-            files = {file: item.sequence_number for file, item in items.items() if set(keys) & set(item.keys)}
-            for key_set in read_key_sets(reader, keys):
+        for keys, wanted in _by_keys(work).items():
+            files = {Indexed.of(item.data_file): item.sequence_number for item in wanted}
+            for key_set in read_key_sets(reader, list(keys)):
                 for some in index.find(key_set.columns, files):
                     _take(key_set, some, files, found)
         self.read_bytes += reader.read_bytes
@@ -106,6 +112,15 @@ class IndexedMatcher:
             *keys, row_ids = batch.columns
             yield keys, row_ids
         self.read_bytes += reader.read_bytes
+
+
+def _by_keys(work: Sequence[FileWork]) -> dict[frozenset[KeyFile], list[FileWork]]:
+    """Return the data files by the files of keys that apply in their partitions."""
+    found: dict[frozenset[KeyFile], list[FileWork]] = defaultdict(list)
+    for _, items in itertools.groupby(work, key=lambda item: item.place):
+        here = list(items)
+        found[frozenset(key for item in here for key in item.keys)] += [item for item in here if item.keys]
+    return found
 
 
 def _take(keys: KeySet, some: Found, files: Mapping[Indexed, int], found: dict[str, list[Matches]]) -> None:

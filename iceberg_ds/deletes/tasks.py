@@ -6,11 +6,9 @@ so that no message of another task is lost, as it would be if the job failed.
 
 from __future__ import annotations
 
-import itertools
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +20,8 @@ from iceberg_ds.deletes.chosen import ChosenRows
 from iceberg_ds.deletes.indexed import IndexedMatcher
 from iceberg_ds.deletes.kept_ids import IdsFile, ids_of
 from iceberg_ds.deletes.key_reader import SequenceRule
-from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.work import PORTION_ROWS, FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
+from iceberg_ds.deletes.match import Matcher, Matches
+from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes, portions
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
@@ -31,7 +29,6 @@ from iceberg_ds.io.files import file_io
 from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.version_3 import first_row_id, lineage_of
-from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.writers.deletion_vectors import vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
@@ -107,8 +104,10 @@ class _Task:
 
     def run(self, work: Sequence[FileWork]) -> GroupAnswer:
         answers = []
+        # With an index, each key is looked up once, and not in each partition again.
+        known = self._finder.find(work) if isinstance(self._finder, IndexedMatcher) else None
         for items in portions(work, self._finder.portion_rows):
-            for found in self._find(items):
+            for found in self._find(items, self._finder.find(items) if known is None else known):
                 rewritten = self._hide(found) if len(found.positions) else None
                 if found.ids is not None:
                     self._ids.add(found.work.path, found.ids)
@@ -139,8 +138,7 @@ class _Task:
         delete_files(self._io, dict.fromkeys(file.file_path for file in written), Proof.TASK_FAILED)
         self._ids.discard()
 
-    def _find(self, work: Sequence[FileWork]) -> Iterator[_Found]:
-        found = self._finder.find(work)
+    def _find(self, work: Sequence[FileWork], found: Mapping[str, Matches]) -> Iterator[_Found]:
         for item in work:
             matches = found.get(item.path)
             if matches is None:
@@ -214,9 +212,3 @@ def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
     if work.vector is not None:
         return vector_positions(io, work.vector)
     return hidden_positions(io, work.positions, work.path)
-
-
-def portions(work: Sequence[FileWork], most_rows: int = PORTION_ROWS) -> Iterator[list[FileWork]]:
-    """Yield groups of data files of one partition with at most so many rows, if there are several files in a group."""
-    for _, items in itertools.groupby(work, key=lambda item: item.place):
-        yield from packed(items, most_rows, attrgetter("data_file.record_count"))

@@ -5,8 +5,10 @@ All of them are frozen and picklable.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.writers.deletion_vectors import DeletionVector, has_vectors
 
@@ -92,6 +95,12 @@ class FileWork:
     def place(self) -> tuple[int, str]:
         """Partition of the data file: all deletes in a delete file are of one partition."""
         return place_of(self.data_file)
+
+
+def portions(work: Sequence[FileWork], most_rows: int = PORTION_ROWS) -> Iterator[list[FileWork]]:
+    """Yield groups of data files of one partition with at most so many rows, if there are several files in a group."""
+    for _, items in itertools.groupby(work, key=lambda item: item.place):
+        yield from packed(items, most_rows, attrgetter("data_file.record_count"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

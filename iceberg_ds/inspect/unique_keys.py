@@ -29,7 +29,8 @@ from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, 
 from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.search import SnapshotReader
-from iceberg_ds.deletes.tasks import hidden_by_position, portions
+from iceberg_ds.deletes.tasks import hidden_by_position
+from iceberg_ds.deletes.work import portions
 from iceberg_ds.inspect.checklist import CheckFailedError, Checklist, NotTriedError
 from iceberg_ds.inspect.contents import counted
 from iceberg_ds.table.partitioning import identity_values

@@ -182,7 +182,14 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
         file="deletes/job.py",
         before="    groups = [in_order(work)] if",
         after="    groups = [list(work)] if",
-        tests=(_INDEX + "test_partition_is_searched_once",),
+        tests=(_INDEX + "test_partitions_are_searched_once",),
+    ),
+    Mutation(
+        name="keys are looked up in the key index for each partition again",
+        file="deletes/tasks.py",
+        before="        known = self._finder.find(work) if isinstance(self._finder, IndexedMatcher) else None\n",
+        after="        known = None\n",
+        tests=(_INDEX + "test_partitions_are_searched_once",),
     ),
     Mutation(
         name="rows that replace others get new ids",

@@ -94,19 +94,14 @@ def test_keys_apply_to_older_files_only(files: IndexedFiles) -> None:
 def test_files_of_keys_for_some_files_alone(files: IndexedFiles) -> None:
     """Rows of one partition would be hidden by keys of another one."""
     work = three(files)
-    with_keys = [
-        FileWork(data_file=item.data_file, sequence_number=1, keys=(key,))
-        for item, key in zip(work, [files.keys({1: [0, 1]}), files.keys({1: [4]}), files.keys({1: [0]})], strict=True)
-    ]
+    with_keys = []
+    for number, key in enumerate([files.keys({1: [0, 1]}), files.keys({1: [4]}), files.keys({1: [0]})]):
+        work[number].data_file.spec_id = number
+        with_keys.append(FileWork(data_file=work[number].data_file, sequence_number=1, keys=(key,)))
 
-    # Keys are meant for partitions, and files of one partition have the same.
-    found = [IndexedMatcher(files.io, files.place).find([item]) for item in with_keys]
+    found = IndexedMatcher(files.io, files.place).find(with_keys)
 
-    assert [{path: rows.positions.to_pylist() for path, rows in one.items()} for one in found] == [
-        {work[0].path: [0]},
-        {work[1].path: [1]},
-        {},
-    ]
+    assert {path: rows.positions.to_pylist() for path, rows in found.items()} == {work[0].path: [0], work[1].path: [1]}
 
 
 def test_stored_ids_are_told(files: IndexedFiles) -> None:
@@ -874,8 +869,15 @@ def test_epochs_replace_rows_whoever_writes_beside(sink: Sink, version: str, mon
 
 
 @pytest.mark.usefixtures("waits")
-def test_partition_is_searched_once(sink: Sink) -> None:
-    """Each data file would get a file of position deletes of its own, and its keys be looked up alone."""
+def test_partitions_are_searched_once(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each data file would get a file of position deletes of its own, or keys be looked up for each partition."""
+    look, looks = KeyIndex.find, []
+
+    def find(index: KeyIndex, *arguments: Any) -> Any:
+        looks.append(1)
+        return look(index, *arguments)
+
+    monkeypatch.setattr(KeyIndex, "find", find)
     sink.create(KEYED_SCHEMA, BY_REGION)
     for number in range(3):
         upsert(sink, "position", [("I", 10 * number + key, region, 0, 1) for key, region in enumerate(("EU", "US"))])
@@ -883,6 +885,7 @@ def test_partition_is_searched_once(sink: Sink) -> None:
     upsert_epoch(sink, 0, changed(*range(0, 30, 10), *range(1, 30, 10), amount=1))
 
     assert len(listed(sink.table())[DataFileContent.POSITION_DELETES]) == 2
+    assert looks == [1]
     assert set(amounts(sink).values()) == {1}
 
 
