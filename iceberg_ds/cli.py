@@ -115,7 +115,7 @@ def check(  # noqa: PLR0913, PLR0917  # one for each option of the command
 @main.command()
 @click.argument("table")
 @_option
-@click.option("--deep", is_flag=True, help="Read all rows, too, and recompute the metrics of each file.")
+@click.option("--deep", is_flag=True, help="Read all rows, too: recompute metrics, compare row ids.")
 @click.option("--unique-keys", is_flag=True, help="Read all keys, too, and find keys with several rows.")
 @click.option("--all-snapshots", is_flag=True, help="Look at files of all snapshots, not only of branches and tags.")
 @click.option("--orphans/--no-orphans", default=True, help="Look for files that nothing refers to (default), or not.")

@@ -91,7 +91,8 @@ def open_index(place: KeyIndexPlace) -> Iterator[KeyIndex]:
     import fcntl  # noqa: PLC0415  # only some systems have it, and only drivers need it
 
     folder = Path(place.folder)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     _check_own(folder)
     with (folder / _LOCK).open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -2,7 +2,8 @@
 
 A snapshot has a range of row ids and gives parts of it to the manifests that have none; the files that a manifest lists
 without an id of their own inherit its ids in their order. A file of rows that have moved may have their ids in a column
-instead; those are not read. Source: Iceberg spec, "Row Lineage" and "First Row ID Inheritance".
+instead; only the check of unique row ids reads those. Source: Iceberg spec, "Row Lineage" and "First Row ID
+Inheritance".
 """
 
 from __future__ import annotations
@@ -12,19 +13,30 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from iceberg_ds.deletes.index import LiveFile, LiveFiles
+from iceberg_ds.deletes.key_reader import KeyedRowReader
+from iceberg_ds.deletes.search import SnapshotReader
 from iceberg_ds.inspect.checklist import Checklist, NotTriedError
 from iceberg_ds.inspect.contents import Contents, Entry, ListedFile, counted, found, in_parallel
-from iceberg_ds.snapshots.version_3 import manifest_first_row_id, next_row_id
+from iceberg_ds.inspect.visible_rows import Place, VisibleRows, heads
+from iceberg_ds.snapshots.version_3 import lineage_of, manifest_first_row_id, next_row_id
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.projection import field_id
 
-ROW_IDS = "row ids"
+ROW_IDS, UNIQUE_ROW_IDS = "row ids", "unique row ids"
+_NEXT_STEP = (
+    "Readers would take several rows for one. Find out who committed it before anyone writes again. A snapshot before "
+    "it is whole."
+)
 # A manifest, and the first row id that a snapshot has given it.
 _Listed: TypeAlias = tuple[str, int | None]
 
@@ -57,11 +69,80 @@ def check_row_ids(checklist: Checklist, io: FileIO, contents: Contents, scope: C
             row_id_problems(io, contents, scope),
             f"each of one row: those of {counted(len(numbered), 'snapshot')}, below the table's next, "
             f"{next_row_id(metadata):,}",
-            "Readers would take several rows for one. Find out who committed it before anyone writes again. A snapshot "
-            "before it is whole.",
+            _NEXT_STEP,
         )
 
     checklist.attempt(ROW_IDS, once)
+
+
+def check_unique_row_ids(checklist: Checklist, table: Table, needs: Collection[str]) -> None:
+    """Check that the snapshots that branches and tags point at show one row of each row id at most.
+
+    Args:
+        checklist: Gets the check.
+        table: The table.
+        needs: Names of checks without which the rows cannot be read, if they were made.
+    """
+    failed = [check.name for check in checklist.checks if check.name in needs and check.outcome == "failed"]
+    checklist.attempt(UNIQUE_ROW_IDS, lambda: _unique_row_ids(table), needs=failed)
+
+
+def _unique_row_ids(table: Table) -> tuple[str, None]:
+    checked = [(name, head) for name, head in heads(table.metadata) if head.first_row_id is not None]
+    if not checked:
+        raise NotTriedError("no branch or tag is at a snapshot whose rows have ids")
+    reader, rows, problems = SnapshotReader(), 0, []
+    for name, head in checked:
+        row_ids = _RowIds(table, reader.read(table.io, head).files)
+        repeated = row_ids.repeated()
+        rows += row_ids.count
+        problems += row_ids.problems
+        if repeated.values:
+            examples = "; ".join(f"{one.values.column(0)[0].as_py():,} in {one}" for one in repeated.examples)
+            problems.append(
+                f"on {name}, snapshot {head.snapshot_id} shows {counted(repeated.rows, 'row')} of "
+                f"{counted(repeated.values, 'row id')}: {examples}{repeated.and_more}"
+            )
+    well = f"each of one row: {counted(rows, 'row')} of {counted(len(checked), 'snapshot')}, stored and inherited ids"
+    return found(problems, well, _NEXT_STEP)
+
+
+class _RowIds(VisibleRows):
+    """The row ids of all visible rows of a snapshot that have one, stored in a column or inherited.
+
+    Args:
+        table: The table.
+        live: The files of the snapshot.
+
+    Attributes:
+        problems: Which files have ids that the table has not given yet; known after `repeated`.
+    """
+
+    def __init__(self, table: Table, live: LiveFiles) -> None:
+        super().__init__(table, live, {ROW_ID.field_id: ROW_ID.field_type})
+        self.problems: list[str] = []
+        self._following = next_row_id(table.metadata)
+
+    def read(self, found: LiveFile) -> Iterator[tuple[int, list[pa.Array]]]:
+        """Yield the ids of all rows of a data file, with the position of the first row; nothing for rows without."""
+        lineage = lineage_of(found.data_file, found.sequence_number)
+        if lineage is None:
+            return
+        nothing_stored = {ROW_ID.field_id: None}
+        is_told = False
+        for rows in KeyedRowReader(self.io, self.types).read(found.path, nothing_stored):
+            (stored,) = rows.keys
+            positions = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(rows)), start=rows.first - 1)
+            row_ids = lineage.column(ROW_ID.name, stored, positions)
+            beyond = pc.indices_nonzero(pc.greater_equal(row_ids, self._following))
+            if len(beyond) and not is_told:
+                is_told = True
+                place = Place(path=found.path, position=rows.first + beyond[0].as_py())
+                self.problems.append(
+                    f"{place} has row id {row_ids[beyond[0].as_py()].as_py():,}, and the table's next is "
+                    f"{self._following:,}"
+                )
+            yield rows.first, [row_ids]
 
 
 def row_id_problems(io: FileIO, contents: Contents, scope: Collection[int] | None) -> Iterator[str]:

@@ -21,7 +21,7 @@ from iceberg_ds.inspect.catalog_checks import check_growth
 from iceberg_ds.inspect.checklist import Checklist, CheckWarnedError, NotTriedError
 from iceberg_ds.inspect.contents import Contents, ListedFile, counted, found, read_contents
 from iceberg_ds.inspect.data_files import Look, kind, look_at, metadata_problems, metric_problems, statistics_problems
-from iceberg_ds.inspect.lineage_checks import check_row_ids
+from iceberg_ds.inspect.lineage_checks import UNIQUE_ROW_IDS, check_row_ids, check_unique_row_ids
 from iceberg_ds.inspect.metadata_checks import (
     continuity_problems,
     expired_parents,
@@ -50,7 +50,7 @@ from iceberg_ds.inspect.streams import (
     unrecorded_marks,
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
-from iceberg_ds.inspect.vector_checks import check_vectors
+from iceberg_ds.inspect.vector_checks import HIDDEN, VECTORS, check_vectors
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.history import timed
@@ -67,6 +67,7 @@ SUMMARIES, CARRIED, STATISTICS = "summaries", "rows carried over", "statistics f
 _ROLL_BACK = "Roll back to a snapshot that is whole, or restore the file from a backup of the store."
 _REPORT = "Find out who committed it before anyone writes again. A snapshot before it is whole."
 FILES, ROWS, METRICS = "data files", "row counts", "metrics"
+_NOT_DEEP = "not asked for: `deep` reads all rows"
 # The largest number of times that a table is read, if its snapshots expire while it is read.
 _LOOKS = 3
 
@@ -234,7 +235,7 @@ def check_files(checklist: Checklist, table: Table, contents: Contents, *, deep:
         checklist: Gets the checks.
         table: The table.
         contents: Its manifest lists and manifests.
-        deep: Whether to recompute metrics from the rows.
+        deep: Whether to recompute metrics from the rows, and to compare the row ids of all rows.
         all_snapshots: Whether to look at the files of all snapshots, not only at those of branches and tags.
     """
     scope = None if all_snapshots else {ref.snapshot_id for ref in table.metadata.refs.values()}
@@ -255,10 +256,14 @@ def check_files(checklist: Checklist, table: Table, contents: Contents, *, deep:
         sound = {look.file.path: look.file for look in looks if look.rows is not None}
         checklist.attempt(METRICS, lambda: _metrics(table, contents, sound))
     else:
-        checklist.skip(METRICS, "not asked for: `deep` reads all rows")
+        checklist.skip(METRICS, _NOT_DEEP)
     if table.metadata.format_version >= VERSION_3:
         check_vectors(checklist, table.io, contents, scope, {look.file.path for look in looks if look.problem is None})
         check_row_ids(checklist, table.io, contents, scope)
+        if deep:
+            check_unique_row_ids(checklist, table, needs=[MANIFESTS, FILES, ROWS, VECTORS, HIDDEN])
+        else:
+            checklist.skip(UNIQUE_ROW_IDS, _NOT_DEEP)
 
 
 def _once(files: Iterable[ListedFile]) -> list[ListedFile]:
@@ -324,7 +329,8 @@ def verify(  # noqa: PLR0913  # one parameter for each choice of the user
         table: Identifier of the table, such as `db.events`.
         options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no
             options.
-        deep: Also read all rows, and recompute the metrics of each file.
+        deep: Also read all rows, and recompute the metrics of each file. In tables of format version 3, find row ids
+            that several rows have, in the snapshots that branches and tags point at.
         unique_keys: Also read the key columns of all visible rows, and find keys that have several rows: in the
             snapshots that branches and tags point at, by the table's identifier fields.
         all_snapshots: Look at the files of all snapshots, not only of those that branches and tags point at.

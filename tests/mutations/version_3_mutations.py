@@ -260,6 +260,27 @@ VERSION_3: tuple[Mutation, ...] = (
         tests=(_DAMAGED + "test_files_that_store_the_ids_of_their_rows_inherit_none",),
     ),
     Mutation(
+        name="verify does not read the ids that rows store",
+        file="inspect/lineage_checks.py",
+        before="row_ids = lineage.column(ROW_ID.name, stored, positions)",
+        after="row_ids = lineage.column(ROW_ID.name, pa.nulls(len(stored)), positions)",
+        tests=(_DAMAGED + "test_ids_that_rows_store_are_compared",),
+    ),
+    Mutation(
+        name="verify compares the ids of hidden rows",
+        file="inspect/visible_rows.py",
+        before="yield batch.filter(pc.invert(pc.is_in(positions, value_set=hidden))) if len(hidden) else batch",
+        after="yield batch",
+        tests=(_DAMAGED + "test_rows_that_are_hidden_do_not_share_their_ids",),
+    ),
+    Mutation(
+        name="verify passes stored ids that the table has yet to give",
+        file="inspect/lineage_checks.py",
+        before="beyond = pc.indices_nonzero(pc.greater_equal(row_ids, self._following))",
+        after="beyond = pc.indices_nonzero(pc.greater(row_ids, self._following))",
+        tests=(_DAMAGED + "test_ids_that_rows_store_are_compared",),
+    ),
+    Mutation(
         name="vectors whose data file is gone stay when they are to be dropped",
         file="maintenance/rebase.py",
         before="            gone |= dangling_vectors(read.files)\n",

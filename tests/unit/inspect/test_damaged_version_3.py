@@ -8,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestFile
 from pyroaring import BitMap64
 from support.keys.conversions import convert
-from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keys.upserts import apart, upsert
 from support.tables.damage import Json, Listing, changed, edit_entries, edit_list, edit_metadata
 from support.tables.data_rewrites import rewrite
@@ -25,7 +27,12 @@ import iceberg_ds
 from iceberg_ds.inspect.checklist import Check
 from iceberg_ds.snapshots import manifests as writing
 from iceberg_ds.snapshots.manifests import live_entries
-from iceberg_ds.snapshots.version_3 import deletion_vector, manifest_first_row_id, referenced_data_file
+from iceberg_ds.snapshots.version_3 import (
+    deletion_vector,
+    manifest_first_row_id,
+    referenced_data_file,
+)
+from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.requests import UpgradeFormatVersion
 from iceberg_ds.writers.deletion_vectors import write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows
@@ -34,9 +41,9 @@ pytestmark = pytest.mark.usefixtures("waits")
 
 FIRST: list[Event] = [("I", number, "EU" if number % 2 else "US", number, 1) for number in range(8)]
 VECTORS, DANGLING, HIDDEN = "deletion vectors", "dangling deletion vectors", "rows of deletion vectors"
-ROW_IDS = "row ids"
+ROW_IDS, UNIQUE_ROW_IDS = "row ids", "unique row ids"
 # Positions of fields in an entry (spec, "Manifests").
-ROW_COUNT, FIRST_ROW_ID, REFERENCED, OFFSET, LENGTH = 4, -4, -3, -2, -1
+ROW_COUNT, FILE_SIZE, FIRST_ROW_ID, REFERENCED, OFFSET, LENGTH = 4, 5, -4, -3, -2, -1
 
 
 def verified(sink: Sink, **arguments: Any) -> dict[str, Check]:
@@ -143,7 +150,7 @@ def test_sound_table_of_many_operations_is_whole(sink: Sink) -> None:
     for _ in range(2):
         found = verified(sink, deep=True, all_snapshots=True)
         assert {name for name, check in found.items() if check.outcome in {"failed", "warning"}} == set()
-        assert {found[name].outcome for name in (VECTORS, DANGLING, HIDDEN, ROW_IDS)} == {"ok"}
+        assert {found[name].outcome for name in (VECTORS, DANGLING, HIDDEN, ROW_IDS, UNIQUE_ROW_IDS)} == {"ok"}
         expired(sink, retain_last=1)
     assert "1 vector" in found[VECTORS].detail
 
@@ -152,7 +159,7 @@ def test_table_of_version_2_has_no_such_checks(sink: Sink) -> None:
     """A user would read of things that the table cannot have."""
     sink.append(1)
 
-    assert not {VECTORS, DANGLING, HIDDEN, ROW_IDS} & verified(sink).keys()
+    assert not {VECTORS, DANGLING, HIDDEN, ROW_IDS, UNIQUE_ROW_IDS} & verified(sink, deep=True).keys()
 
 
 def test_table_without_vectors_is_not_looked_through_for_them(plain: Sink) -> None:
@@ -444,3 +451,78 @@ def test_files_that_store_the_ids_of_their_rows_inherit_none(plain: Sink) -> Non
     edit_list(plain, as_first)
 
     assert failures(plain) == {}
+
+
+def append_with_ids(sink: Sink, *row_ids: int | None) -> str:
+    """Append a file of rows that store these ids, as if they had been in other files before; return its path."""
+    (message,) = sink.write(rows(*range(100, 100 + len(row_ids))))
+    (data_file,) = message.data_files
+    path = local(data_file.file_path)
+    stored = pa.field(ROW_ID.name, pa.int64(), metadata={"PARQUET:field_id": str(ROW_ID.field_id)})
+    pq.write_table(pq.read_table(path, partitioning=None).append_column(stored, pa.array(row_ids, pa.int64())), path)
+    data_file[FILE_SIZE] = path.stat().st_size
+    sink.commit([message])
+    return data_file.file_path
+
+
+@pytest.mark.parametrize(
+    ("stored", "said"),
+    [
+        ((7, 7), "shows 2 rows of 1 row id: 7 in row 0 of {path} and row 1 of {path}"),
+        ((6, 2), "shows 2 rows of 1 row id: 2 in row 1 of {path} and row 0 of"),
+        ((0, 1), "shows 4 rows of 2 row ids: 0 in row 0 of {path} and row 0 of"),
+        ((None, 6), "shows 2 rows of 1 row id: 6 in row 0 of {path} and row 1 of {path}"),
+        ((6, 8), "row 1 of {path} has row id 8, and the table's next is 8"),
+    ],
+    ids=["in one file", "that another row inherits", "several", "that a row beside it inherits", "not given yet"],
+)
+def test_ids_that_rows_store_are_compared(plain: Sink, stored: tuple[int, ...], said: str) -> None:
+    """Who follows a row by its id would get two, though no two files inherit one range."""
+    path = append_with_ids(plain, *stored)
+
+    assert failures(plain) == {}
+    found = failures(plain, deep=True)
+    assert list(found) == [UNIQUE_ROW_IDS]
+    assert said.format(path=path) in found[UNIQUE_ROW_IDS]
+
+
+def test_rows_that_are_hidden_do_not_share_their_ids(keyed: Sink) -> None:
+    """Every table would look broken in which a row has changed: the old one and the new one have one id."""
+    delete_ids(keyed, 3)
+    keyed.commit(keyed_tasks(plan_by_keys(keyed), *apart([("U", 5, "EU", 9, 9), ("D", 6, "EU", None, 9)])))
+
+    found = verified(keyed, deep=True)[UNIQUE_ROW_IDS]
+
+    assert (found.outcome, found.detail) == (
+        "ok",
+        "each of one row: 6 rows of 1 snapshot, stored and inherited ids",
+    )
+
+
+def test_row_ids_of_each_branch_are_compared(plain: Sink) -> None:
+    """What is to be published would have two rows of one id, and nobody would know."""
+    append_with_ids(plain, 7, 7)
+    plain.commit(plain.write(rows(9), plan=plain.plan(branch="audit", create_branch=True)))
+
+    detail = failures(plain, deep=True)[UNIQUE_ROW_IDS]
+
+    assert "on audit, snapshot" in detail
+    assert "on main, snapshot" in detail
+
+
+def test_row_ids_are_not_compared_where_rows_cannot_be_read(keyed: Sink) -> None:
+    """The user would look for two damages."""
+    local(vector_entries(keyed)[0].data_file.file_path).unlink()
+
+    assert list(failures(keyed, deep=True)) == ["data files"]
+
+
+def test_rows_from_before_the_upgrade_have_no_ids_to_compare(sink: Sink) -> None:
+    """A table that was upgraded would look broken."""
+    sink.append(1, 2)
+    sink.catalog.send(sink.table(), (), (UpgradeFormatVersion(format_version=3),))
+
+    found = verified(sink, deep=True)[UNIQUE_ROW_IDS]
+
+    assert (found.outcome, found.detail) == ("skipped", "no branch or tag is at a snapshot whose rows have ids")
+    assert "not asked for" in verified(sink)[UNIQUE_ROW_IDS].detail
