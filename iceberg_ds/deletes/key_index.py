@@ -147,7 +147,7 @@ class KeyIndex:
             check, _, text = (self._folder / _MANIFEST).read_text("utf-8").partition("\n")
             if int(check) == zlib.crc32(text.encode()):
                 listed = json.loads(text)
-                if listed["layout"] == _LAYOUT:
+                if listed["layout"] == _LAYOUT and listed["folder"] == self._folder.name:
                     return bytes.fromhex(listed["seed"]), [BlocksEntry(**entry) for entry in listed["parts"]]
         except FileNotFoundError:
             pass
@@ -156,7 +156,12 @@ class KeyIndex:
         return os.urandom(_SEED_BYTES), []
 
     def _save(self) -> None:
-        listed = {"layout": _LAYOUT, "seed": self._seed.hex(), "parts": [asdict(part.entry) for part in self._parts]}
+        listed = {
+            "layout": _LAYOUT,
+            "folder": self._folder.name,  # says which keys of which branch these are
+            "seed": self._seed.hex(),
+            "parts": [asdict(part.entry) for part in self._parts],
+        }
         text = json.dumps(listed)
         unfinished = self._folder / f"{_MANIFEST}.new"
         unfinished.write_text(f"{zlib.crc32(text.encode())}\n{text}", "utf-8")

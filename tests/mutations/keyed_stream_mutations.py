@@ -58,9 +58,16 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
     Mutation(
         name="the key index believes a list of another layout",
         file="deletes/key_index.py",
-        before='                if listed["layout"] == _LAYOUT:\n',
-        after='                if listed["layout"]:\n',
+        before='if listed["layout"] == _LAYOUT and',
+        after="if",
         tests=(_INDEX + "test_list_of_another_layout_is_not_read",),
+    ),
+    Mutation(
+        name="a key index that was moved to the place of another one is believed",
+        file="deletes/key_index.py",
+        before=' and listed["folder"] == self._folder.name:',
+        after=":",
+        tests=(_INDEX + "test_index_of_other_keys_in_its_place_is_not_read",),
     ),
     Mutation(
         name="the key index misses rows in the block before the first one of their digest",
@@ -145,9 +152,9 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
     Mutation(
         name="every user of the machine may read the key index",
         file="deletes/key_index.py",
-        before="        one.mkdir(mode=0o700, parents=True, exist_ok=True)\n",
-        after="        one.mkdir(parents=True, exist_ok=True)\n",
-        tests=(_INDEX + "test_new_folders_are_the_users_alone",),
+        before="    folder.mkdir(mode=0o700, parents=True, exist_ok=True)\n",
+        after="    folder.mkdir(parents=True, exist_ok=True)\n",
+        tests=(_INDEX + "test_new_folder_is_the_users_alone",),
     ),
     Mutation(
         name="two processes use a key index at once",
@@ -199,19 +206,19 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
         tests=(_KEPT + "test_replaced_rows_stay_the_same_rows",),
     ),
     Mutation(
-        name="the id that stays of several rows of a key is the highest",
+        name="the id that stays of several rows of a key is the lowest",
         file="deletes/kept_ids.py",
         before=(
-            '.aggregate([(ID, "min")])\n'
-            "        positions, row_ids = ("
-            'lowest.column(name).combine_chunks() for name in (POSITION, f"{ID}_min"))\n'
-        ),
-        after=(
             '.aggregate([(ID, "max")])\n'
             "        positions, row_ids = ("
-            'lowest.column(name).combine_chunks() for name in (POSITION, f"{ID}_max"))\n'
+            'highest.column(name).combine_chunks() for name in (POSITION, f"{ID}_max"))\n'
         ),
-        tests=(_KEPT + "test_of_several_old_rows_the_one_with_the_lowest_id_stays",),
+        after=(
+            '.aggregate([(ID, "min")])\n'
+            "        positions, row_ids = ("
+            'highest.column(name).combine_chunks() for name in (POSITION, f"{ID}_min"))\n'
+        ),
+        tests=(_KEPT + "test_of_several_old_rows_the_one_with_the_highest_id_stays",),
     ),
     Mutation(
         name="an id that a search does not find any more stays with the new row",

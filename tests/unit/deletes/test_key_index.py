@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -333,7 +334,24 @@ def test_folder_of_another_user_is_refused(files: IndexedFiles, monkeypatch: pyt
         files.search(work, files.keys({1: [0]}))
 
 
-def test_new_folders_are_the_users_alone(files: IndexedFiles) -> None:
+def test_index_of_other_keys_in_its_place_is_not_read(files: IndexedFiles) -> None:
+    """Who may move folders, but not write into them, could have rows found by the values of another column."""
+    work = [files.data({1: [1, 2], 2: [2, 1]})]
+    others = IndexedFiles(folder=files.folder, types={2: LongType()})
+    others.search(work, others.keys({2: [1]}))
+    files.index.rename(files.index.parent / "others")
+    place = replace(files.place, folder=str(files.index.parent / "own"))
+    (files.index.parent / "others").rename(files.index.parent / "own")
+    key = files.keys({1: [1]})
+
+    found = IndexedMatcher(files.io, place).find(
+        [FileWork(data_file=work[0].data_file, sequence_number=1, keys=(key,))]
+    )
+
+    assert found[work[0].path].positions.to_pylist() == [0]
+
+
+def test_new_folder_is_the_users_alone(files: IndexedFiles) -> None:
     """Keys of the table could be read by every user of the machine."""
     before = os.umask(0)
     try:
@@ -341,7 +359,7 @@ def test_new_folders_are_the_users_alone(files: IndexedFiles) -> None:
     finally:
         os.umask(before)
 
-    assert [folder.stat().st_mode & 0o777 for folder in (files.index, files.index.parent)] == [0o700, 0o700]
+    assert files.index.stat().st_mode & 0o777 == 0o700
 
 
 def fail_to_write(*_: Any, **__: Any) -> None:
@@ -890,9 +908,10 @@ def test_folder_of_others_stops_an_epoch_that_leaves_nothing(sink: Sink, tmp_pat
     """The stream would hide rows that another user of the machine chose, or leave files in the table's folder."""
     sink.create(KEYED_SCHEMA)
     upsert_epoch(sink, 0, *apart(FIRST))
-    theirs = tmp_path / "theirs"
-    theirs.mkdir(mode=0o777)
-    theirs.chmod(0o777)
+    keys = local(sink.table().location()).parent / "keys"
+    theirs = Path(shutil.copytree(keys, tmp_path / "theirs"))
+    for folder in theirs.iterdir():
+        folder.chmod(0o777)
 
     with pytest.raises(OptionError, match="option 'key-index-folder'"):
         upsert_epoch(sink, 1, changed(1, amount=5), keys_in=theirs)
