@@ -152,8 +152,8 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
     Mutation(
         name="every user of the machine may read the key index",
         file="deletes/key_index.py",
-        before="    folder.mkdir(mode=0o700, parents=True, exist_ok=True)\n",
-        after="    folder.mkdir(parents=True, exist_ok=True)\n",
+        before="    folder.mkdir(mode=0o700, exist_ok=True)\n",
+        after="    folder.mkdir(exist_ok=True)\n",
         tests=(_INDEX + "test_new_folder_is_the_users_alone",),
     ),
     Mutation(
