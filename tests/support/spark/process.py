@@ -134,6 +134,10 @@ class SparkProcess:
         error = self._read_answer(timeout_s)["error"]
         return None if error is None else str(error)
 
+    def has_answered(self) -> bool:
+        """Return whether the job that was sent first has ended, or the process has died."""
+        return b"\n" in self._unread or is_readable(self._answers, 0)
+
     def run(self, job: str, timeout_s: float = JOB_TIMEOUT_S) -> str | None:
         """Run a job; return and raise as `wait_answer` does."""
         self.send(job)
