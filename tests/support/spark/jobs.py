@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -215,7 +216,33 @@ class ChangeJob:
         )
 
 
-Job = StreamJob | BatchJob | SqlJob | ChangeJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallJob:
+    """A call of a function of the package.
+
+    Attributes:
+        function: Its name.
+        arguments: Its arguments by name; the session is added if the function takes one.
+        answer: File that gets what it returns: the rows of a DataFrame as JSON, anything else as text; None to drop it.
+    """
+
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    answer: str | None = None
+
+    def run(self, spark: SparkSession) -> None:
+        """Call it."""
+        sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]  # Spark's `mapInArrow` asks for it
+        call = getattr(iceberg_ds, self.function)
+        session = {"spark": spark} if "spark" in inspect.signature(call).parameters else {}
+        returned = call(**session, **self.arguments)
+        if self.answer is not None:
+            is_rows = isinstance(returned, DataFrame)
+            text = json.dumps([list(row) for row in returned.collect()]) if is_rows else str(returned)
+            Path(self.answer).write_text(text)
+
+
+Job = StreamJob | BatchJob | SqlJob | ChangeJob | CallJob
 
 
 def _register(spark: SparkSession, sink: str, *, real: bool) -> None:
@@ -234,7 +261,7 @@ def load(text: str) -> Job:
     """Return the job that `dump` wrote."""
     values = json.loads(text)
     of_streams = (StreamJob, UpsertJob, FeedJob, FollowJob)
-    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (*of_streams, BatchJob, SqlJob, ChangeJob)}
+    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (*of_streams, BatchJob, SqlJob, ChangeJob, CallJob)}
     return kinds[values.pop("kind")](**values)
 
 
