@@ -106,7 +106,7 @@ def in_each_encoding(number: int, of_vectors: int, steps: Sequence[tuple[FaultPo
 
 
 def steps_of(encoding: str, steps: Sequence[tuple[FaultPoint, int]]) -> list[tuple[FaultPoint, int]]:
-    """Return the steps; with deletion vectors, data files that were written again for their ids are cleaned up first."""
+    """Return the steps; with deletion vectors, files that were written again for their ids are cleaned up first."""
     cleaning = (FaultPoint.CLEANING_UP, 2 if encoding == BY_VECTORS else 1)
     return [cleaning if step is FaultPoint.CLEANING_UP else (step, number) for step, number in steps]
 
