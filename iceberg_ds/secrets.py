@@ -18,6 +18,8 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
+from iceberg_ds.errors import IcebergSinkError
+
 MASK = "***"
 
 # The one list of words that tell a secret by its name, as a regular expression that Python and Java read alike. These
@@ -229,6 +231,13 @@ def refused_value(text: str, problem: str) -> str:
 def mask_value(text: str) -> str:
     """Return the value of an option, without what looks like a secret in it."""
     return mask_text(mask_url(text), {})
+
+
+def task_problem(error: Exception, properties: Mapping[str, Any]) -> str:
+    """Return why a task failed, for its answer: a text without any secret of the properties that open storage."""
+    return mask_text(
+        str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}", properties
+    )
 
 
 def masked_problem(text: str, problem: str) -> str:

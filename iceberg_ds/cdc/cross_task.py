@@ -29,7 +29,7 @@ from iceberg_ds.cdc.dedup import (
     sequence_names,
     sort_events,
 )
-from iceberg_ds.cdc.keys import DIGEST, numbered
+from iceberg_ds.cdc.keys import DIGEST, numbered, numbers_from
 from iceberg_ds.cdc.row_kind import count_words, describe_words
 from iceberg_ds.cdc.spark_hash import can_share
 from iceberg_ds.plan import MAX_EXAMPLES, TaskKeys
@@ -249,8 +249,7 @@ def _key_columns(schema: pa.Schema) -> list[str]:
 def _events(task: int, content: bytes) -> pa.Table:
     """Return a task's evidence as events; the number of an event encodes task and row."""
     table = decode_evidence(content)
-    first = task << _PLACE_BITS
-    places = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), table.num_rows), start=first - 1)
+    places = numbers_from(task << _PLACE_BITS, table.num_rows)
     ranks = table.column(RANK).cast(pa.int32())
     return table.set_column(table.schema.get_field_index(RANK), RANK, ranks).append_column(NUMBER, places)
 

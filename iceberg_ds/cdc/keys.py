@@ -55,11 +55,16 @@ def numbered(columns: Sequence[pa.Array]) -> pa.Array:
     """Return a number for each row as uint64, equal for rows with the same values and different for other rows."""
     names = [str(place) for place in range(len(columns))]
     rows = pa.Table.from_arrays([stored(column) for column in columns], names=names)
-    places = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows), start=-1)
+    places = numbers_from(0, rows.num_rows)
     groups = rows.append_column("place", places).group_by(names, use_threads=False).aggregate([("place", "list")])
     members = groups.column("place_list").combine_chunks()
     numbers = pc.list_parent_indices(members)
     return numbers.take(pc.array_sort_indices(members.flatten())).cast(pa.uint64())
+
+
+def numbers_from(first: int, count: int) -> pa.Array:
+    """Return so many numbers as int64: the first one, the one after it, and so on."""
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)
 
 
 def stored(column: pa.Array) -> pa.Array:

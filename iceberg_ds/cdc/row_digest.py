@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_ds.cdc.keys import mix, mix_column, stored
+from iceberg_ds.cdc.keys import mix, mix_column, numbers_from, stored
 
 _SEED, _OF_ELEMENTS, _OF_NULLS, _OF_STRUCTS = (
     pa.scalar(value, pa.uint64()) for value in (0x1CEBE56, 0xE1E3E27, 0x9011, 0x57C7)
@@ -84,14 +84,10 @@ def _mixed_elements(digests: pa.Array, offsets: pa.Array, elements: pa.Array) ->
     starts = pc.subtract(offsets.cast(pa.int64()), pa.scalar(first, pa.int64()))
     lengths = pc.subtract(starts[1:], starts[:-1])
     lists = pa.ListArray.from_arrays(starts.cast(pa.int32()), elements.slice(first, last - first))
-    places = pc.subtract(_counted(last - first), starts.take(pc.list_parent_indices(lists)))
+    places = pc.subtract(numbers_from(0, last - first), starts.take(pc.list_parent_indices(lists)))
     seeds = mix(pa.repeat(_OF_ELEMENTS, last - first), places.view(pa.uint64()))
     sums = pc.cumulative_sum(
         pa.concat_arrays([pa.array([0], pa.uint64()), _mixed(seeds, elements.slice(first, last - first))])
     )
     of_each = pc.subtract(sums.take(starts[1:]), sums.take(starts[:-1]))
     return mix(mix(digests, lengths.view(pa.uint64())), of_each)
-
-
-def _counted(count: int) -> pa.Array:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)

@@ -29,7 +29,7 @@ from iceberg_ds.cdc.dedup import (
     sequence_names,
     sort_events,
 )
-from iceberg_ds.cdc.keys import DIGEST
+from iceberg_ds.cdc.keys import DIGEST, numbers_from
 from iceberg_ds.cdc.reader import IS_KNOWN, DeleteTest, FeedReader, key_texts
 from iceberg_ds.cdc.spark_hash import LayoutProof
 from iceberg_ds.plan import MAX_EXAMPLES, AddedColumns, ChangeFeed, TaskKeys
@@ -292,7 +292,7 @@ class TaskChanges:
         lost, tied = InOrder(self._lost.sorted_batches()), InOrder(self._tied_rows.sorted_batches())
         start = 0
         for rows in self._rows.batches():
-            numbers = _ascending(start, rows.num_rows)
+            numbers = numbers_from(start, rows.num_rows)
             start += rows.num_rows
             marked = _with_column(rows, _among(numbers, tied.below(start)), self.row_schema)
             is_lost = _among(numbers, lost.below(start))
@@ -358,7 +358,3 @@ def _among(ascending: pa.Array, numbers: pa.Array | None) -> pa.Array:
 
 def _with_column(rows: pa.RecordBatch, column: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)
-
-
-def _ascending(start: int, count: int) -> pa.Array:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=start - 1)

@@ -10,7 +10,7 @@ import itertools
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +18,7 @@ from pyiceberg.io import FileIO
 
 from iceberg_ds.deletes.key_blocks import FILE, DamagedBlocksError, Indexed
 from iceberg_ds.deletes.key_index import Found, KeyedFile, KeyIndex, open_index
-from iceberg_ds.deletes.key_reader import ColumnReader, KeyedRowReader
+from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.match import (
     ID,
     POSITION,
@@ -31,7 +31,6 @@ from iceberg_ds.deletes.match import (
     together,
 )
 from iceberg_ds.deletes.work import FileWork, KeyFile, KeyIndexPlace, portions
-from iceberg_ds.table.lineage import ROW_ID
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +89,12 @@ class IndexedMatcher:
     def _find(self, index: KeyIndex, work: Sequence[FileWork]) -> dict[str, Matches]:
         items = {Indexed.of(item.data_file): item for item in work}
         if missing := index.missing(items):
-            index.add(self._keyed(file, items[file]) for file in missing)
+            stored = KeyedRowReader(self._io, self._place.key_types, with_ids=True)
+            batches = ((file, stored.read(file.path, items[file].partition_values)) for file in missing)
+            try:
+                index.add(KeyedFile(file=file, batches=rows) for file, rows in batches)
+            finally:
+                self.read_bytes += stored.read_bytes
         found: dict[str, list[Matches]] = defaultdict(list)
         reader = KeyedRowReader(self._io, self._place.key_types)
         for keys, wanted in _by_keys(work).items():
@@ -100,18 +104,6 @@ class IndexedMatcher:
                     _take(key_set, some, files, found)
         self.read_bytes += reader.read_bytes
         return {path: together(parts) for path, parts in found.items()}
-
-    def _keyed(self, file: Indexed, item: FileWork) -> KeyedFile:
-        return KeyedFile(file=file, batches=self._batches(item))
-
-    def _batches(self, item: FileWork) -> Iterator[tuple[Sequence[pa.Array], pa.Array]]:
-        """Yield the canonical keys and the stored ids of all rows of a data file."""
-        wanted = {**self._place.key_types, ROW_ID.field_id: ROW_ID.field_type}
-        reader = ColumnReader(self._io, item.path, wanted, item.partition_values)
-        for batch in reader.batches():
-            *keys, row_ids = batch.columns
-            yield keys, row_ids
-        self.read_bytes += reader.read_bytes
 
 
 def _by_keys(work: Sequence[FileWork]) -> dict[frozenset[KeyFile], list[FileWork]]:

@@ -21,17 +21,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
-from pyiceberg.types import IcebergType
 
 from iceberg_ds.cdc.dedup import key_names
 from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.match import ID, POSITION
 from iceberg_ds.deletes.work import SearchPlan
-from iceberg_ds.errors import DataFileError, IcebergSinkError
+from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.messages import TaskCommit
-from iceberg_ds.secrets import mask_text
+from iceberg_ds.secrets import task_problem
 from iceberg_ds.spark.task_job import TaskJob
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.lineage import ROW_ID, FileLineage, KeptIds
@@ -99,13 +98,11 @@ class _Plan:
 
     Attributes:
         search: The plan of the search.
-        key_types: The types of the key columns, by field id.
         ids: Paths of the files of ids, each with the data files whose rows count in it.
         as_written: Paths of the data files that are as tasks wrote them: no row of these has a kept id yet.
     """
 
     search: SearchPlan
-    key_types: Mapping[int, IcebergType]
     ids: Mapping[str, frozenset[str]]
     as_written: frozenset[str]
 
@@ -146,7 +143,7 @@ def with_kept_ids(  # noqa: PLR0913  # the last by name
     data_files = [file for commit in commits for file in commit.data_files]
     if not data_files or not (ids or any(file.file_path not in as_written for file in data_files)):
         return list(commits)
-    told = _Plan(search=plan, key_types=plan.key_types, ids=ids, as_written=as_written)
+    told = _Plan(search=plan, ids=ids, as_written=as_written)
     write = plan.writing.write
     job = TaskJob(plan=told, write=write, action=f"keep row ids of {write.table}", answer=_answer, refuse=_refused)
     groups = list(packed(data_files, _TASK_ROWS, attrgetter("record_count")))
@@ -185,14 +182,13 @@ def _answer(plan: _Plan, number: int, work: Sequence[DataFile]) -> _Answer:
         delete_files(io, [file.file_path for files in written.values() for file in files], Proof.TASK_FAILED)
         if not isinstance(error, Exception):
             raise
-        text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
-        return _Answer(problem=mask_text(text, writing.io_properties))
+        return _Answer(problem=task_problem(error, writing.io_properties))
     return _Answer(files=written)
 
 
 def _kept(plan: _Plan, io: FileIO, work: Sequence[DataFile]) -> dict[str, KeptIds]:
     """Return the ids that rows of data files keep, by path; without files that are to stay as they are."""
-    names = key_names([*plan.key_types])
+    names = key_names([*plan.search.key_types])
     rows = pa.concat_tables(_keys_of(plan, io, number, file, names) for number, file in enumerate(work))
     found: dict[int, list[pa.Table]] = defaultdict(list)
     for ids in _ids(io, plan.ids):
@@ -212,9 +208,8 @@ def _keys_of(plan: _Plan, io: FileIO, number: int, file: DataFile, names: Sequen
     """Return file number, position and canonical keys of all rows of a data file."""
     values = identity_values(file, plan.search.specs[file.spec_id])
     parts = []
-    for rows in KeyedRowReader(io, plan.key_types).read(file.file_path, values):
-        positions = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(rows))), rows.first - 1)
-        columns = [pa.repeat(pa.scalar(number, pa.int32()), len(rows)), positions, *rows.keys]
+    for rows in KeyedRowReader(io, plan.search.key_types).read(file.file_path, values):
+        columns = [pa.repeat(pa.scalar(number, pa.int32()), len(rows)), rows.positions, *rows.keys]
         parts.append(pa.Table.from_arrays(columns, names=[_FILE, POSITION, *names]))
     return pa.concat_tables(parts)
 

@@ -42,8 +42,8 @@ from iceberg_ds.deletes.key_blocks import (
     Indexed,
     write_blocks,
 )
-from iceberg_ds.deletes.key_reader import canonical_type
-from iceberg_ds.deletes.match import ID, POSITION
+from iceberg_ds.deletes.key_reader import KeyedRows, canonical_type
+from iceberg_ds.deletes.match import ID, POSITION, anything
 from iceberg_ds.deletes.work import KeyIndexPlace
 from iceberg_ds.errors import OptionError
 
@@ -114,11 +114,11 @@ class KeyedFile:
 
     Attributes:
         file: The data file.
-        batches: Yields its rows in order: canonical key columns, and row ids where the file has them.
+        batches: Yields its rows in order, with the row ids that the file has.
     """
 
     file: Indexed
-    batches: Iterable[tuple[Sequence[pa.Array], pa.Array]]
+    batches: Iterable[KeyedRows]
 
 
 class KeyIndex:
@@ -222,18 +222,11 @@ class KeyIndex:
         self._save()
 
     def _rows_of(self, keyed: KeyedFile, number: int) -> pa.Table:
-        parts, first = [], 0
-        for columns, row_ids in keyed.batches:
-            count = len(columns[0])
-            positions = pc.add(_ascending(count), pa.scalar(first, pa.int64()))
-            digests = self.digests(columns)
-            parts.append(
-                pa.RecordBatch.from_arrays(
-                    [digests, pa.repeat(pa.scalar(number, pa.int32()), count), positions, row_ids, *columns],
-                    schema=self._schema,
-                )
-            )
-            first += count
+        parts = []
+        for rows in keyed.batches:
+            file = pa.repeat(pa.scalar(number, pa.int32()), len(rows))
+            columns = [self.digests(rows.keys), file, rows.positions, rows.row_ids, *rows.keys]
+            parts.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         return pa.Table.from_batches(parts, self._schema)
 
     def _keep(self, files: Sequence[Indexed], parts: Iterable[pa.Table]) -> None:
@@ -246,7 +239,7 @@ class KeyIndex:
         for column in columns:
             filled = column
             if column.null_count:
-                filled = pc.fill_null(column, _anything(column.type))
+                filled = pc.fill_null(column, anything(column.type))
             digests = mix_column(digests, filled)
             if column.null_count:
                 digests = pc.if_else(column.is_null(), mix(digests, pa.repeat(_NULL, len(column))), digests)
@@ -354,13 +347,3 @@ class Found:
 def _sorted(parts: Sequence[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts).combine_chunks()
     return rows.take(pc.sort_indices(rows.column(DIGEST))) if rows.num_rows else rows
-
-
-def _ascending(count: int) -> pa.Array:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)
-
-
-def _anything(data_type: pa.DataType) -> pa.Scalar:
-    if pa.types.is_boolean(data_type):
-        return pa.scalar(value=False)
-    return pa.scalar(b"" if pa.types.is_binary(data_type) else 0, data_type)

@@ -38,7 +38,7 @@ from pyiceberg.types import (
 )
 
 from iceberg_ds.cdc.dedup import key_names
-from iceberg_ds.cdc.keys import DIGEST, digest_keys, digest_seed
+from iceberg_ds.cdc.keys import DIGEST, digest_keys, digest_seed, numbers_from
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.plan import WritePlan
@@ -333,6 +333,11 @@ class KeyedRows:
 
     def __len__(self) -> int:
         return len(self.keys[0])
+
+    @property
+    def positions(self) -> pa.Array:
+        """Positions of these rows in the file, from 0."""
+        return numbers_from(self.first, len(self))
 
     @property
     def nbytes(self) -> int:

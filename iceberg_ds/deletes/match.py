@@ -20,7 +20,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.cdc.dedup import key_names
-from iceberg_ds.cdc.keys import digest_keys, same_rows
+from iceberg_ds.cdc.keys import digest_keys, numbers_from, same_rows
 from iceberg_ds.deletes.key_reader import Incoming, KeyedRowReader, KeyedRows, SequenceRule, ascending
 from iceberg_ds.deletes.work import PORTION_ROWS, FileWork, KeyFile
 
@@ -63,7 +63,7 @@ class KeySet:
         self.incoming = incoming
         self._has_null = [bool(column.null_count) for column in columns]
         self._seed = os.urandom(_SEED_BYTES)
-        self.columns, self._numbers, self._last_rows = columns, numbers, _ascending(len(numbers))
+        self.columns, self._numbers, self._last_rows = columns, numbers, numbers_from(0, len(numbers))
         digests = self.digests(columns)
         if len(pc.unique(digests)) < len(digests):  # else no key is there twice
             self.columns, self._numbers, self._last_rows = _each_once(columns, numbers)
@@ -79,7 +79,7 @@ class KeySet:
         for column, has_null in zip(columns, self._has_null, strict=True):
             if column.null_count or has_null:
                 is_null = column.is_null()
-                column = pc.fill_null(column, _anything(column.type))  # noqa: PLW2901  # the same without nulls
+                column = pc.fill_null(column, anything(column.type))  # noqa: PLW2901  # the same without nulls
                 if has_null:
                     wanted.append(is_null)
                 else:
@@ -132,7 +132,7 @@ class _Digested:
 def _each_once(columns: Sequence[pa.Array], numbers: pa.Array) -> tuple[Sequence[pa.Array], pa.Array, pa.Array]:
     """Return each key once, its highest sequence number, and the index of its last row among the given rows."""
     names = [str(place) for place in range(len(columns))]
-    rows = pa.Table.from_arrays([*columns, numbers, _ascending(len(numbers))], names=[*names, _NUMBER, _ROW])
+    rows = pa.Table.from_arrays([*columns, numbers, numbers_from(0, len(numbers))], names=[*names, _NUMBER, _ROW])
     keys = rows.group_by(names).aggregate([(_NUMBER, "max"), (_ROW, "max")])
     *values, highest, last = (keys.column(name).combine_chunks() for name in [*names, f"{_NUMBER}_max", f"{_ROW}_max"])
     return values, highest, last
@@ -140,19 +140,15 @@ def _each_once(columns: Sequence[pa.Array], numbers: pa.Array) -> tuple[Sequence
 
 def _split_by_digest(digests: pa.Array) -> list[_Digested]:
     """Return all keys by digest: in one part, unless two digests collide, which hardly ever happens."""
-    parts, left = [], _ascending(len(digests))
+    parts, left = [], numbers_from(0, len(digests))
     while True:
         first = pc.index_in(digests, value_set=digests)  # the first key that has the digest
-        is_first = pc.equal(first.cast(pa.int64()), _ascending(len(digests)))
+        is_first = pc.equal(first.cast(pa.int64()), numbers_from(0, len(digests)))
         parts.append(_Digested(digests=digests.filter(is_first), keys=left.filter(is_first)))
         if is_first.true_count == len(digests):
             return parts
         is_left = pc.invert(is_first)
         digests, left = digests.filter(is_left), left.filter(is_left)
-
-
-def _ascending(count: int) -> pa.Array:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=-1)
 
 
 def _taken(column: pa.Array | pa.ChunkedArray, places: pa.Array) -> pa.Array:
@@ -196,8 +192,8 @@ def _joined(parts: Iterable[Sequence[pa.Array]]) -> list[pa.Array]:
     return [pa.concat_arrays(columns) for columns in zip(*parts, strict=True)]
 
 
-def _anything(data_type: pa.DataType) -> pa.Scalar:
-    """Return a value to put in place of nulls; a separate column tells the nulls from it."""
+def anything(data_type: pa.DataType) -> pa.Scalar:
+    """Return a canonical value to put in place of nulls, which are told from it in another way."""
     if pa.types.is_boolean(data_type):
         return pa.scalar(value=False)
     return pa.scalar(b"" if pa.types.is_binary(data_type) else 0, data_type)

@@ -22,12 +22,11 @@ from iceberg_ds.deletes.kept_ids import IdsFile, ids_of
 from iceberg_ds.deletes.key_reader import SequenceRule
 from iceberg_ds.deletes.match import Matcher, Matches
 from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes, portions
-from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.plan import NO_SPEC
-from iceberg_ds.secrets import mask_text
+from iceberg_ds.secrets import task_problem
 from iceberg_ds.snapshots.version_3 import first_row_id, lineage_of
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.writers.deletion_vectors import vector_positions, write_deletion_vectors
@@ -54,8 +53,7 @@ def answer_group(plan: SearchPlan, number: int, work: Sequence[FileWork]) -> Gro
         return task.run(work)
     except Exception as error:  # of any storage library
         task.discard()
-        text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
-        return GroupAnswer(problem=mask_text(text, plan.writing.io_properties))
+        return GroupAnswer(problem=task_problem(error, plan.writing.io_properties))
     except BaseException:
         task.discard()
         raise

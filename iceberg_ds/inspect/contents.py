@@ -251,6 +251,11 @@ class Manifest:
     partitions: tuple[tuple[object, ...], ...] = ()
     problem: Problem | None = None
 
+    @property
+    def live(self) -> Iterator[Entry]:
+        """The entries of files that are in the table."""
+        return (entry for entry in self.entries if entry.is_live)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
@@ -269,9 +274,7 @@ class Listed:
     def listed_paths(self) -> Iterator[str]:
         """Yield the paths of the manifests, and of the live files in them."""
         yield from self.manifests
-        yield from (
-            entry.file.path for manifest in self.manifests.values() for entry in manifest.entries if entry.is_live
-        )
+        yield from (entry.file.path for manifest in self.manifests.values() for entry in manifest.live)
 
     def every_problem(self) -> Iterator[Problem]:
         """Yield why manifest lists and manifests could not be read."""

@@ -26,7 +26,7 @@ from iceberg_ds.deletes.index import LiveFile, LiveFiles
 from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.search import SnapshotReader
 from iceberg_ds.inspect.checklist import Checklist, NotTriedError
-from iceberg_ds.inspect.contents import Contents, Entry, ListedFile, counted, found, in_parallel
+from iceberg_ds.inspect.contents import Contents, ListedFile, counted, found, in_parallel
 from iceberg_ds.inspect.visible_rows import Place, VisibleRows, heads
 from iceberg_ds.snapshots.version_3 import lineage_of, manifest_first_row_id, next_row_id
 from iceberg_ds.table.lineage import ROW_ID
@@ -132,8 +132,7 @@ class _RowIds(VisibleRows):
         is_told = False
         for rows in KeyedRowReader(self.io, self.types).read(found.path, nothing_stored):
             (stored,) = rows.keys
-            positions = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), len(rows)), start=rows.first - 1)
-            row_ids = lineage.column(ROW_ID.name, stored, positions)
+            row_ids = lineage.column(ROW_ID.name, stored, rows.positions)
             beyond = pc.indices_nonzero(pc.greater_equal(row_ids, self._following))
             if len(beyond) and not is_told:
                 is_told = True
@@ -161,9 +160,8 @@ def row_id_problems(io: FileIO, contents: Contents, scope: Collection[int] | Non
     for snapshot in sorted(whole, key=lambda snapshot: -(snapshot.sequence_number or 0)):
         if scope is None or snapshot.snapshot_id in scope:
             data = frozenset(_listed(contents, snapshot))
-            if not any(
-                data <= others for others in checked
-            ):  # the ids of a part share none if those of the whole don't
+            # The ids of a part share none if those of the whole share none.
+            if not any(data <= others for others in checked):
                 checked.append(data)
                 yield from _file_problems(io, contents, snapshot)
 
@@ -204,8 +202,8 @@ def _manifest_problems(contents: Contents, snapshot: Snapshot) -> Iterator[str]:
                 "of its files have no ids"
             )
             continue
-        inheriting = (entry.file for entry in _live(contents, used) if entry.file.first_row_id is None)
-        end = first + sum(file.record_count for file in inheriting)
+        files = (entry.file for entry in contents.manifests[used.manifest_path].live)
+        end = first + sum(file.record_count for file in files if file.first_row_id is None)
         if first >= snapshot.first_row_id and end > _end(snapshot):
             yield (
                 f"manifest {used.manifest_path} has the row ids below {end:,}, and snapshot {snapshot.snapshot_id}, "
@@ -237,16 +235,12 @@ def _listed(contents: Contents, snapshot: Snapshot) -> Iterator[_Listed]:
             yield used.manifest_path, manifest_first_row_id(used)
 
 
-def _live(contents: Contents, used: ManifestFile) -> Iterator[Entry]:
-    return (entry for entry in contents.manifests[used.manifest_path].entries if entry.is_live)
-
-
 def _ranges(contents: Contents, used: ManifestFile) -> Iterator[_Range]:
     """Yield the row ids of the data files of a manifest, as a snapshot lists it."""
     following = manifest_first_row_id(used)
     if following is None:
         return
-    for entry in _live(contents, used):
+    for entry in contents.manifests[used.manifest_path].live:
         file = entry.file
         if file.content is not DataFileContent.DATA:
             continue

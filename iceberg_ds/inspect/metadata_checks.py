@@ -198,7 +198,7 @@ def repeated_files(contents: Contents) -> Iterator[str]:
     live: dict[str, set[str]] = defaultdict(set)
     added: dict[str, set[int]] = defaultdict(set)
     for path, manifest in contents.manifests.items():
-        counts = Counter(entry.file.name for entry in manifest.entries if entry.is_live)
+        counts = Counter(entry.file.name for entry in manifest.live)
         yield from (f"file {name} is {count} times in manifest {path}" for name, count in counts.items() if count > 1)
         for entry in manifest.entries:
             if entry.is_live:

@@ -79,7 +79,7 @@ class SnapshotDeletes:
 def _live(contents: Contents, snapshot_id: int, content: ManifestContent) -> Iterator[Entry]:
     for used in contents.lists[snapshot_id]:
         if used.content == content:
-            yield from (entry for entry in contents.manifests[used.manifest_path].entries if entry.is_live)
+            yield from contents.manifests[used.manifest_path].live
 
 
 def check_vectors(

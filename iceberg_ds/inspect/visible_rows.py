@@ -22,7 +22,7 @@ from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, BooleanType, DecimalType, IcebergType, LongType, NestedField
 
-from iceberg_ds.cdc.keys import same_rows
+from iceberg_ds.cdc.keys import numbers_from, same_rows
 from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work
 from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.match import Matcher
@@ -180,7 +180,7 @@ class VisibleRows:
         hidden = pa.concat_arrays([by_position, *hidden_by_key])
         for first, columns in self.read(found):
             count = len(columns[0])
-            positions = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)
+            positions = numbers_from(first, count)
             batch = pa.RecordBatch.from_arrays(
                 [*columns, pa.repeat(pa.scalar(number, pa.int64()), count), positions],
                 names=[*map(str, self.types), _FILE, _POSITION],

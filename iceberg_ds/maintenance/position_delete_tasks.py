@@ -22,13 +22,12 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 
-from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.secrets import mask_text
+from iceberg_ds.secrets import task_problem
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.names import FILE_PATH, POS
@@ -149,8 +148,7 @@ def rewrite_group(plan: DeletePlan, number: int, group: DeleteGroup) -> DeleteAn
         return task.run()
     except Exception as error:  # of any storage library
         task.discard()
-        text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
-        return DeleteAnswer(place=group.place, problem=mask_text(text, plan.writing.io_properties))
+        return DeleteAnswer(place=group.place, problem=task_problem(error, plan.writing.io_properties))
     except BaseException:
         task.discard()
         raise

@@ -22,14 +22,14 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds.cdc.row_digest import RowDigest
 from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.deletes.tasks import hidden_by_position
-from iceberg_ds.errors import IcebergSinkError, RowCountError
+from iceberg_ds.errors import RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, DeletesToMove, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.secrets import mask_text
+from iceberg_ds.secrets import task_problem
 from iceberg_ds.snapshots.version_3 import lineage_of
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.lineage import FileLineage, has_lineage
@@ -90,8 +90,7 @@ class _Task:
             return work()
         except Exception as error:  # of any storage library
             self._discard()
-            text = str(error) if isinstance(error, IcebergSinkError) else f"{type(error).__name__}: {error}"
-            return failed(mask_text(text, self._plan.writing.io_properties))
+            return failed(task_problem(error, self._plan.writing.io_properties))
         except BaseException:
             self._discard()
             raise

@@ -234,11 +234,9 @@ class _Source:
         Raises:
             CatalogError: The catalog cannot be reached.
         """
-        return (
-            self
-            if self.write is None
-            else replace(self, found=find_patiently(catalog, parse_identifier(self.write.table)))
-        )
+        if self.write is None:
+            return self
+        return replace(self, found=find_patiently(catalog, parse_identifier(self.write.table)))
 
 
 def _names(write: WriteIdentity | None, numbered: NumberedWrite | None) -> list[NumberedWrite]:

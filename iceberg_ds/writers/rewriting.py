@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.sorting import SortOrder
 
+from iceberg_ds.cdc.keys import numbers_from
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.messages import check_rows, rows_in
@@ -97,7 +98,7 @@ def batches_of(
         names = [column.name for column in known if field_id(column) in wanted] or known.names[:1]
         read = pa.schema([column for column in known if column.name in names])
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
-            positions = pc.add(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)), first - 1)
+            positions = numbers_from(first, batch.num_rows)
             kept = _kept(positions, ascending)
             rows = batch if mapping is None else batch.cast(read)
             yield (positions, rows) if kept is None else (positions.filter(kept), rows.filter(kept))

@@ -262,8 +262,8 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="verify does not read the ids that rows store",
         file="inspect/lineage_checks.py",
-        before="row_ids = lineage.column(ROW_ID.name, stored, positions)",
-        after="row_ids = lineage.column(ROW_ID.name, pa.nulls(len(stored)), positions)",
+        before="row_ids = lineage.column(ROW_ID.name, stored, rows.positions)",
+        after="row_ids = lineage.column(ROW_ID.name, pa.nulls(len(stored)), rows.positions)",
         tests=(_DAMAGED + "test_ids_that_rows_store_are_compared",),
     ),
     Mutation(
