@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.client import CatalogClient
@@ -38,14 +39,16 @@ def commit_epoch(
         IcebergSinkError: As `commit_write` and `upsert`.
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
+    write = commits[0].write
     with giving_up(catalog, [TableWrite(commits=commits)]):
-        plan = _plan(catalog, commits[0].write)
-    return UpsertCommit(catalog, plan, "position", None, options, has_index=True).commit(commits, epoch_id=epoch_id)
+        table = find_patiently(catalog, parse_identifier(write.table))
+        plan = _plan(catalog, write, table)
+    upsert = UpsertCommit(catalog, plan, "position", None, options, has_index=True)
+    return upsert.commit(commits, epoch_id=epoch_id, table=table)
 
 
-def _plan(catalog: CatalogClient, write: WriteIdentity) -> WritePlan:
+def _plan(catalog: CatalogClient, write: WriteIdentity, table: Table | None) -> WritePlan:
     """Return the plan of files that hide rows, with storage opened as it is now."""
-    table = find_patiently(catalog, parse_identifier(write.table))
     if table is not None:
         return WritePlan.into(table.metadata, write, catalog.plan_properties(table))
     if write.new_table is None:

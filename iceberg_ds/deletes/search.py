@@ -297,6 +297,7 @@ class KeySearch:
 
     Attributes:
         answers: What was found and written so far.
+        live: The files of the branch at the last look.
         read: Returns the files of the branch, as `BranchReader.read`.
         read_bytes: Compressed bytes that tasks read so far.
         ids_paths: Paths of all files with ids of rows that tasks have written; they are in no table.
@@ -306,6 +307,7 @@ class KeySearch:
         self, action: str, spark: SparkSession | None, base: Callable[[TableMetadata], Snapshot | None]
     ) -> None:
         self.answers = SearchAnswers()
+        self.live = LiveFiles.of(())
         self.read_bytes = 0
         self.ids_paths: set[str] = set()
         self.read = BranchReader(action, base).read
@@ -318,7 +320,7 @@ class KeySearch:
         Raises:
             UnsupportedTableError: The table has files that cannot be searched.
         """
-        live = self.read(table).files
+        self.live = live = self.read(table).files
         if not self.answers.fit(table.metadata):
             self.discard(table.io)
         self.check_deletes(live, to_delete)

@@ -161,12 +161,15 @@ class UpsertCommit:
         return self.result(self.commit(commits))
 
     @waiting_once()
-    def commit(self, commits: Sequence[TaskCommit], *, epoch_id: int | None = None) -> CommitResult:
+    def commit(
+        self, commits: Sequence[TaskCommit], *, epoch_id: int | None = None, table: Table | None = None
+    ) -> CommitResult:
         """Search and commit; leave no unreferenced file, unless the outcome of a request is unknown.
 
         Args:
             commits: The messages of the tasks; their equality delete files have the keys to look for.
             epoch_id: The micro-batch that Spark commits; None for a batch write.
+            table: The table, if it was loaded just now; None to load it.
 
         Raises:
             IcebergSinkError: As `upsert`.
@@ -178,7 +181,7 @@ class UpsertCommit:
                 quarantines, (own,) = quarantine_writes(
                     self._catalog, [TableWrite(commits=commits)], lambda _: self._options
                 )
-                write = self.begin(own.commits)
+                write = self.begin(own.commits, table)
             return commit_tables(self._catalog, [write], first=quarantines, epoch_id=epoch_id)[0]
         finally:
             self.forget_keys()
@@ -194,11 +197,12 @@ class UpsertCommit:
             commits = [replace(own, delete_files=keys.delete_files) for own, keys in pairs]
         return TableWrite(commits=commits, rewrite=RewriteByKeys(self._to_delete, self._search))
 
-    def begin(self, commits: Sequence[TaskCommit]) -> TableWrite:
+    def begin(self, commits: Sequence[TaskCommit], table: Table | None = None) -> TableWrite:
         """Search the branch as it is now, and return the write that is to be committed.
 
         Args:
             commits: As for `run`.
+            table: As for `commit`.
 
         Raises:
             IcebergSinkError: As `upsert`; nothing was committed, and the files are still there.
@@ -215,7 +219,7 @@ class UpsertCommit:
             written=keys,
             counts_stored=self._plan.write.changes is not None and self._plan.write.changes.counts_stored,
         )
-        return self._searched(self._commits)
+        return self._searched(self._commits, table)
 
     def result(self, committed: CommitResult) -> UpsertResult:
         """Return what the upsert did, once its write was committed."""
@@ -250,8 +254,8 @@ class UpsertCommit:
         if paths := sorted(self._search.ids_paths):
             delete_files(self._catalog.storage_of(paths[0]), paths, Proof.NEVER_SENT)
 
-    def _searched(self, commits: Sequence[TaskCommit]) -> TableWrite:
-        self._commits = commits = self._look_for_rows(commits)
+    def _searched(self, commits: Sequence[TaskCommit], table: Table | None = None) -> TableWrite:
+        self._commits = commits = self._look_for_rows(commits, table)
         self._late_keys = self._search.answers.late_keys
         rewrite = RewriteByKeys(self._to_delete, self._search) if self._to_delete.written else None
         return TableWrite(commits=commits, rewrite=rewrite, late_keys=self._late_keys, renew=self._renew)
@@ -283,9 +287,9 @@ class UpsertCommit:
                 f"be read again: {self._catalog.describe(problem)}."
             ) from None  # the cause's own text may have secrets
 
-    def _look_for_rows(self, commits: Sequence[TaskCommit]) -> Sequence[TaskCommit]:
+    def _look_for_rows(self, commits: Sequence[TaskCommit], table: Table | None) -> Sequence[TaskCommit]:
         """Search the branch, and return the messages with the ids that rows keep."""
-        table = find_patiently(self._catalog, self._identifier)
+        table = find_patiently(self._catalog, self._identifier) if table is None else table
         if table is None:  # the commit creates the table, or says that it is gone
             return commits
         if (work := self._search.look(table, self._to_delete)) is None:
@@ -293,17 +297,17 @@ class UpsertCommit:
         plan = SearchPlan.of(self._plan, table.metadata, self._to_delete.key_types, self._encoding)
         plan = replace(plan, keeps_ids=plan.with_vectors)
         if self._has_index:
-            plan = replace(plan, index=self._tidy_index(table))
+            plan = replace(plan, index=self._tidy_index())
         self._search.run(work, plan)
         ids = self._search.answers.ids
         return with_kept_ids(self._spark, plan, ids, commits, table.io, as_written=self._as_written)
 
-    def _tidy_index(self, table: Table) -> KeyIndexPlace:
+    def _tidy_index(self) -> KeyIndexPlace:
         """Let the index forget what the branch does not list any more, and return its place."""
         write, types = self._plan.write, self._to_delete.key_types
         place = index_place(self._options.key_index_folder, write.table_uuid, write.branch, types)
         with suppress(OSError), open_index(place) as index:  # what cannot be tidied now is tidied another time
-            index.tidy({Indexed.of(found.data_file) for found in self._search.read(table).files.data})
+            index.tidy({Indexed.of(found.data_file) for found in self._search.live.data})
         return place
 
 
