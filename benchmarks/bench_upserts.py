@@ -22,11 +22,12 @@ from harness import (
     Report,
     Sample,
     Settings,
-    Spread,
+    cell,
     machine,
     parse_arguments,
-    ratios,
+    ratio_of,
     scratch_folder,
+    shown,
     spread_of,
     write_report,
 )
@@ -78,11 +79,11 @@ def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, st
             [
                 case,
                 WRITES[name],
-                _show(spread_of(samples, case, name)),
-                _cell(median_of(samples, case, name, "added-files-size"), MEGABYTE, 1),
-                _cell(median_of(samples, case, name, "added-data-files")),
-                _cell(median_of(samples, case, name, "added-delete-files")),
-                _show(_ratio(samples, (case, name), (case, _first(ordered, case)))),
+                shown(spread_of(samples, case, name)),
+                cell(median_of(samples, case, name, "added-files-size"), MEGABYTE, 1),
+                cell(median_of(samples, case, name, "added-data-files")),
+                cell(median_of(samples, case, name, "added-delete-files")),
+                shown(ratio_of(samples, (case, name), (case, _first(ordered, case)))),
             ]
             for case, name in ordered
         ],
@@ -101,22 +102,17 @@ def _first(ordered: Sequence[tuple[str, str]], case: str) -> str:
     return next(name for found, name in ordered if found == case)
 
 
-def _ratio(samples: Sequence[Sample], above: tuple[str, str], below: tuple[str, str]) -> Spread | None:
-    values = ratios(samples, above, below)
-    return Spread.of(values) if values else None
-
-
 def _marks(samples: Sequence[Sample]) -> list[str]:
     """Return what the marks ask for and what was measured."""
     notes = []
     for variant, least in _MARKS.items():
         for ours in ("ours", "ours-distributed"):
-            speed = _ratio(samples, ("random keys", variant), ("random keys", ours))
+            speed = ratio_of(samples, ("random keys", variant), ("random keys", ours))
             if speed is not None:
                 verdict = "met" if speed.median >= least else "not met"
                 what = f"{WRITES[ours]} is {speed.show()} x as fast as {WRITES[variant]} on random keys"
                 notes.append(f"{what}; the mark is {least:.0f} x: {verdict}.")
-    speed = _ratio(samples, ("random keys", "jvm-mor"), ("random keys", "ours-position"))
+    speed = ratio_of(samples, ("random keys", "jvm-mor"), ("random keys", "ours-position"))
     if speed is not None:
         verdict = "met" if speed.median >= _LEAST_BY_POSITION else "not met"
         what = f"{WRITES['ours-position']} is {speed.show()} x as fast as {WRITES['jvm-mor']} on random keys"
@@ -137,8 +133,8 @@ def reads_report(settings: Settings, samples: Sequence[Sample], versions: dict[s
             [
                 case,
                 name,
-                _show(spread_of(samples, case, name)),
-                _show(_ratio(samples, (case, name), (cases[0], "as written"))),
+                shown(spread_of(samples, case, name)),
+                shown(ratio_of(samples, (case, name), (cases[0], "as written"))),
             ]
             for case in cases
             for name in (*TREATMENTS, BY_POSITION)
@@ -152,14 +148,6 @@ def reads_report(settings: Settings, samples: Sequence[Sample], versions: dict[s
             ),
         ),
     )
-
-
-def _show(spread: Spread | None) -> str:
-    return "-" if spread is None else spread.show()
-
-
-def _cell(value: float | None, unit: float = 1, digits: int = 0) -> str:
-    return "-" if value is None else f"{value / unit:,.{digits}f}"
 
 
 def chart(samples: Sequence[Sample]) -> Chart:

@@ -26,13 +26,14 @@ from harness import (
     Report,
     Sample,
     Settings,
-    Spread,
+    cell,
     load_average,
     machine,
     parse_arguments,
-    ratios,
+    ratio_of,
     run_case,
     scratch_folder,
+    shown,
     spread_of,
     write_report,
 )
@@ -224,22 +225,9 @@ def measure_commits(settings: Settings, scratch: Path) -> list[Sample]:
     return samples
 
 
-def _ratio(samples: Sequence[Sample], above: tuple[str, str], below: tuple[str, str]) -> Spread | None:
-    values = ratios(samples, above, below)
-    return Spread.of(values) if values else None
-
-
-def _show(spread: Spread | None, digits: int = 2) -> str:
-    return "-" if spread is None else spread.show(digits)
-
-
-def _cell(value: float | None, unit: float = 1, digits: int = 0) -> str:
-    return "-" if value is None else f"{value / unit:,.{digits}f}"
-
-
 def _at_most(samples: Sequence[Sample], case: str, what: str, above: str, below: str) -> list[str]:
     """Return a sentence about the mark for version 3, none if it was not measured."""
-    found = _ratio(samples, (case, above), (case, below))
+    found = ratio_of(samples, (case, above), (case, below))
     if found is None:
         return []
     verdict = "met" if found.median <= _MOST else "not met"
@@ -253,7 +241,7 @@ def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, st
     cases = list(dict.fromkeys(sample.case for sample in samples))
     notes = [text for case in cases for text in _at_most(samples, case, OURS, "ours-v3", "ours-v2")]
     for case in cases:
-        speed = _ratio(samples, (case, "jvm-v3"), (case, "ours-v3"))
+        speed = ratio_of(samples, (case, "jvm-v3"), (case, "ours-v3"))
         if speed is not None:
             verdict = "met" if speed.median >= _LEAST_OF_MERGE else "not met"
             what = f"{OURS} in version 3 is {speed.show()} x as fast as {THEIRS} in version 3"
@@ -276,11 +264,11 @@ def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, st
             [
                 case,
                 job.label,
-                _show(spread_of(samples, case, name)),
-                _cell(median_of(samples, case, name, "added-files-size"), MEGABYTE, 1),
-                _cell(median_of(samples, case, name, "added-data-files")),
-                _cell(median_of(samples, case, name, "added-delete-files")),
-                _show(_ratio(samples, (case, name), (case, "ours-v2"))),
+                shown(spread_of(samples, case, name)),
+                cell(median_of(samples, case, name, "added-files-size"), MEGABYTE, 1),
+                cell(median_of(samples, case, name, "added-data-files")),
+                cell(median_of(samples, case, name, "added-delete-files")),
+                shown(ratio_of(samples, (case, name), (case, "ours-v2"))),
             ]
             for case in cases
             for name, job in JOBS.items()
@@ -319,8 +307,8 @@ def reads_report(settings: Settings, samples: Sequence[Sample], versions: dict[s
                 case,
                 label,
                 str(version),
-                _show(spread_of(samples, case, name)),
-                _show(_ratio(samples, (case, name), (case, name.replace("-v3", "-v2")))),
+                shown(spread_of(samples, case, name)),
+                shown(ratio_of(samples, (case, name), (case, name.replace("-v3", "-v2")))),
             ]
             for case in cases
             for name, (label, version) in ways.items()
@@ -347,8 +335,8 @@ def commits_report(settings: Settings, samples: Sequence[Sample]) -> Report:
         lines=[
             [
                 case,
-                *(_show(spread_of(samples, case, f"v{version}"), 0) for version in VERSIONS),
-                _show(_ratio(samples, (case, "v3"), (case, "v2"))),
+                *(shown(spread_of(samples, case, f"v{version}"), 0) for version in VERSIONS),
+                shown(ratio_of(samples, (case, "v3"), (case, "v2"))),
             ]
             for case in cases
         ],

@@ -208,6 +208,22 @@ def ratios(samples: Sequence[Sample], above: tuple[str, str], below: tuple[str, 
     return [first / second for first, second in pairs if first is not None and second]
 
 
+def ratio_of(samples: Sequence[Sample], above: tuple[str, str], below: tuple[str, str]) -> Spread | None:
+    """Return the spread of `ratios`, None if no round has both."""
+    values = ratios(samples, above, below)
+    return Spread.of(values) if values else None
+
+
+def shown(spread: Spread | None, digits: int = 2) -> str:
+    """Return a spread as a cell of a table."""
+    return "-" if spread is None else spread.show(digits)
+
+
+def cell(value: float | None, unit: float = 1, digits: int = 0) -> str:
+    """Return a number in some unit as a cell of a table."""
+    return "-" if value is None else f"{value / unit:,.{digits}f}"
+
+
 def cost_lines(samples: Sequence[Sample], cases: Sequence[str], off: str, on: str) -> list[list[str]]:
     """Return a line for each case: the spreads of `off` and `on`, their ratio, and the ratio of `off` to itself.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import peer_batches
 import peer_commits
 from charts import Bar, Chart
-from harness import MEGABYTE, Report, Sample, Settings, Spread, ratios, spread_of
+from harness import MEGABYTE, Report, Sample, Settings, Spread, cell, ratios, spread_of
 from peer_appends import Appends
 from peer_shapes import SHAPES, faster_setting
 
@@ -39,10 +39,6 @@ def median_of(samples: Sequence[Sample], case: str, variant: str, detail: str) -
     chosen = [sample.details for sample in samples if (sample.case, sample.variant) == (case, variant)]
     values = [details[detail] for details in chosen if detail in details]
     return Spread.of(values).median if values else None
-
-
-def _cell(value: float | None, unit: float = 1, digits: int = 0) -> str:
-    return "-" if value is None else f"{value / unit:,.{digits}f}"
 
 
 def _shown(values: Sequence[float] | None, digits: int = 2) -> str:
@@ -98,11 +94,11 @@ def _append_line(samples: Sequence[Sample], case: str, name: str, label: str) ->
         case,
         label,
         _shown([sample.value for sample in own]),
-        _cell(median_of(samples, case, name, "rows_per_second"), 1e6, 2),
-        _cell(median_of(samples, case, name, "files")),
-        _cell(median_of(samples, case, name, "bytes"), MEGABYTE, 1),
-        _cell(median_of(samples, case, name, "heap_peak_bytes"), MEGABYTE),
-        _cell(median_of(samples, case, name, "worker_peak_bytes") if is_ours else None, MEGABYTE),
+        cell(median_of(samples, case, name, "rows_per_second"), 1e6, 2),
+        cell(median_of(samples, case, name, "files")),
+        cell(median_of(samples, case, name, "bytes"), MEGABYTE, 1),
+        cell(median_of(samples, case, name, "heap_peak_bytes"), MEGABYTE),
+        cell(median_of(samples, case, name, "worker_peak_bytes") if is_ours else None, MEGABYTE),
         _shown(beside),
     ]
 
@@ -114,7 +110,7 @@ def requests_report(outcome: Appends) -> Report:
     for case, variant in _asked(outcome):
         chosen = [sample for sample in outcome.requests if (sample.case, sample.variant) == (case, variant)]
         kinds = sorted({key for sample in chosen for key in sample.details if key.startswith("requests ")})
-        listed = (f"{_cell(_median_or_0(chosen, kind))} {kind.removeprefix('requests ')}" for kind in kinds)
+        listed = (f"{cell(_median_or_0(chosen, kind))} {kind.removeprefix('requests ')}" for kind in kinds)
         size = median_of(outcome.requests, case, variant, "bytes") or 0
         spread = Spread.of([sample.value for sample in chosen])
         per_gb = f"{spread.median / size * 1e9:,.0f}" if size else "-"
@@ -168,9 +164,9 @@ def batches_report(settings: Settings, samples: Sequence[Sample], seconds: float
                 case,
                 label,
                 _shown([s.value for s in samples if (s.case, s.variant) == (case, variant)], 0),
-                _cell(median_of(samples, case, variant, "add_batch_ms")),
-                _cell(median_of(samples, case, variant, "files")),
-                _cell(median_of(samples, case, variant, "bytes"), 1000),
+                cell(median_of(samples, case, variant, "add_batch_ms")),
+                cell(median_of(samples, case, variant, "files")),
+                cell(median_of(samples, case, variant, "bytes"), 1000),
                 _shown(ratios(samples, (case, variant), (case, "jvm"))),
             ]
             for case in cases
@@ -206,8 +202,8 @@ def commits_report(settings: Settings, samples: Sequence[Sample], seconds: float
                     case,
                     *(_shown([s.value for s in samples if (s.case, s.variant) == (case, v)], 1) for v in _COMMITTERS),
                     _shown(ratios(samples, (case, "jvm"), (case, "ours"))),
-                    _cell(median_of(samples, case, "ours", "memory_added_bytes"), MEGABYTE),
-                    _cell(median_of(samples, case, "jvm", "heap_peak_bytes"), MEGABYTE),
+                    cell(median_of(samples, case, "ours", "memory_added_bytes"), MEGABYTE),
+                    cell(median_of(samples, case, "jvm", "heap_peak_bytes"), MEGABYTE),
                 ]
                 for case in several
             ),
