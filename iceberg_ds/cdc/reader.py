@@ -42,6 +42,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.names import find_sources
+from iceberg_ds.table.nested_fields import as_optional
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 _KIND_NAMES = {RowKind.INSERT: "insert", RowKind.UPSERT: "upsert"}
@@ -375,7 +376,7 @@ def _readable(values: pa.Array) -> pa.Array:
 
 
 def _optional(fields: Sequence[NestedField]) -> Schema:
-    return Schema(*(NestedField(field.field_id, field.name, field.field_type, required=False) for field in fields))
+    return Schema(*map(as_optional, fields))
 
 
 def _renamed(names: Sequence[str], fields: Iterable[pa.Field]) -> list[pa.Field]:

@@ -25,6 +25,7 @@ from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.snapshots.version_3 import VERSION_3, first_row_id, referenced_data_file
+from iceberg_ds.table.defaults import why_not_searched
 from iceberg_ds.table.names import FILE_PATH
 from iceberg_ds.table.partitioning import identity_values, place_of
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_of
@@ -142,14 +143,16 @@ def key_types(schemas: Sequence[Schema], sources: Iterable[KeySource]) -> dict[i
         sources: The files of keys.
 
     Raises:
-        ValueError: A field was never in the table, or cannot be a key.
+        ValueError: A field was never in the table, or cannot be a key; its files may lack it, and have its default.
     """
     types: dict[int, IcebergType] = {}
     for number in sorted({number for source in sources for number in source.field_ids}):
-        found = [schema.find_type(number) for schema in schemas if number in schema.field_ids]
-        if not found or not isinstance(found[-1], PrimitiveType):
+        found = [schema.find_field(number) for schema in schemas if number in schema.field_ids]
+        if not found or not isinstance(kind := found[-1].field_type, PrimitiveType):
             raise ValueError(f"field {number} is no column that rows can be deleted by")
-        types[number] = found[-1]
+        if (reason := why_not_searched(found[-1])) is not None:
+            raise ValueError(reason)
+        types[number] = kind
     return types
 
 

@@ -22,6 +22,7 @@ from iceberg_ds.options.readers import DeleteEncoding, describe, pick_encoding, 
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.plan import NO_SPEC, ChangeFeed
 from iceberg_ds.planning.columns import WrittenColumns, find_column, find_operation
+from iceberg_ds.table.defaults import why_not_searched
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest, spec_request
 from iceberg_ds.table.schema_evolution import schema_request
@@ -83,13 +84,14 @@ def with_stored_sequence(feed: ChangeFeed, table: Schema, *, case_sensitive: boo
     """Return a feed whose events lose to the table's rows of a higher sequence.
 
     Raises:
-        ValueError: The table lacks a sequence column.
+        ValueError: The table lacks a sequence column, or its rows are not compared by it.
     """
     problems: list[str] = []
     found = [
         find_column(field.name, table, "sequence column", problems, case_sensitive=case_sensitive, place="table")
         for field in feed.sequence
     ]
+    problems += [reason for field in found if field is not None and (reason := why_not_searched(field)) is not None]
     if problems:
         raise ValueError("; ".join(problems))
     sequence = tuple(
@@ -329,6 +331,8 @@ def _find_keys(options: SinkOptions, table: Schema, problems: list[str]) -> list
             problems.append(
                 f"column '{field.name}' is {field.field_type} and cannot be a key: name columns of one value"
             )
+        elif (reason := why_not_searched(field)) is not None:
+            problems.append(f"{reason}: name other keys")
     return keys
 
 

@@ -29,6 +29,4 @@ def why_not_upgraded(schema: Schema) -> list[str]:
         field, name = schema.find_field(number), schema.find_column_name(number)
         if isinstance(field.field_type, _NEW_TYPES):
             found.append(f"column '{name}' is of type {field.field_type}, which is not written")
-        if field.initial_default is not None or field.write_default is not None:
-            found.append(f"column '{name}' has a default value, which is not written into rows that lack it")
     return found

@@ -175,20 +175,6 @@ def chosen_schema(name: str, metadata: TableMetadata, choice: SnapshotChoice) ->
         raise OptionError(f"Cannot read {name}: {problem}.") from problem
 
 
-def refuse_defaults(name: str, schema: Schema) -> None:
-    """Refuse columns whose values in older files are not null.
-
-    Raises:
-        UnsupportedTableError: There is one.
-    """
-    defaults = [number for number in schema.field_ids if schema.find_field(number).initial_default is not None]
-    if defaults:
-        raise UnsupportedTableError(
-            f"Cannot read {name}: column '{schema.find_column_name(defaults[0])}' has an initial default, the value of "
-            "files from before it, which is not read here. Read the table with an engine that knows it."
-        )
-
-
 def plan_scan(  # noqa: PLR0913  # all but three by name
     name: str,
     metadata: TableMetadata,
@@ -236,7 +222,6 @@ def plan_files(
     Raises:
         UnsupportedTableError: A file or a column cannot be read, or a file is listed twice.
     """
-    refuse_defaults(name, schema)
     live = _by_content(name, files)
     schemas = [*sorted(metadata.schemas, key=lambda one: one.schema_id), schema]
     try:

@@ -16,8 +16,10 @@ from datetime import datetime, timedelta
 
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.types import (
+    BinaryType,
     DateType,
     DoubleType,
+    FixedType,
     FloatType,
     IcebergType,
     ListType,
@@ -32,11 +34,15 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 
+from iceberg_ds.table.defaults import has_initial_default
 from iceberg_ds.table.names import free_name
-from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, UnsupportedTypeError, spark_type
+from iceberg_ds.table.nested_fields import children
+from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, UnsupportedTypeError, spark_type, sql_constant
 
 # Spark's own column beside those of files.
 _HIDDEN_COLUMN = "_metadata"
+# Where its Parquet reader looks for the value of a column that a file lacks.
+_EXISTS_DEFAULT = "EXISTS_DEFAULT"
 
 
 _PATTERN = frozenset("{}[]*?\\")
@@ -67,13 +73,12 @@ class ReadColumn:
 
     def struct_field(self) -> spark.StructField:
         """Return the column for the schema of the read; its id says where it is in the file."""
-        kind = self.field.field_type
-        return spark.StructField(
-            self.name,
-            spark_type(kind if self.has_own_names else _with_free_names(kind), with_field_ids=True),
-            nullable=True,
-            metadata={PARQUET_FIELD_ID: self.field.field_id},
-        )
+        kind, default = self.field.field_type, self.field.initial_default
+        data_type = spark_type(kind if self.has_own_names else _with_free_names(kind), with_field_ids=True)
+        metadata: dict[str, object] = {PARQUET_FIELD_ID: self.field.field_id}
+        if default is not None:
+            metadata[_EXISTS_DEFAULT] = sql_constant(default, data_type)
+        return spark.StructField(self.name, data_type, nullable=True, metadata=metadata)
 
 
 def read_columns(
@@ -143,23 +148,16 @@ def _names(fields: Iterable[NestedField], above: tuple[str, ...]) -> Iterator[tu
         for spelled in {field.name, make_compatible_name(field.name)}:
             path = (*above, spelled.lower())
             yield field.field_id, ".".join(path)
-            yield from _names(_inside(field.field_type), path)
-
-
-def _inside(kind: IcebergType) -> Sequence[NestedField]:
-    match kind:
-        case StructType(fields=fields):
-            return fields
-        case ListType():
-            return [kind.element_field]
-        case MapType():
-            return [kind.key_field, kind.value_field]
-    return []
+            yield from _names(children(field.field_type), path)
 
 
 def why_not_by_spark(fields: Iterable[NestedField]) -> str | None:
     """Return why Spark's Parquet reader cannot read some of these columns, or None if it can read all."""
     for field in fields:
+        if has_initial_default(field.field_type):  # Spark fills whole columns alone
+            return f"column '{field.name}' has a field inside that has an initial default"
+        if field.initial_default is not None and isinstance(field.field_type, BinaryType | FixedType | UUIDType):
+            return f"column '{field.name}' has bytes as its initial default"
         if isinstance(field.field_type, UUIDType):
             continue
         for kind in _types(field.field_type):
@@ -179,7 +177,7 @@ def is_misread(path: str) -> bool:
 
 def _types(kind: IcebergType) -> Iterator[IcebergType]:
     yield kind
-    for field in _inside(kind):
+    for field in children(kind):
         yield from _types(field.field_type)
 
 

@@ -27,7 +27,7 @@ from iceberg_ds.reading.consumers import record_request
 from iceberg_ds.reading.extras import EXTRAS
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
-from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan, refuse_defaults
+from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.stream import Course, Limits, Offset, Step, why_other_types
 from iceberg_ds.table.spark_types import spark_struct
@@ -210,14 +210,12 @@ class StreamRead:
 
         Raises:
             SchemaMismatchError: They are not.
-            UnsupportedTableError: One has an initial default.
             OptionError: The predicate is none on them.
         """
         now = loaded.table.schema()
         if self._schema is None:
             self._schema = next(filter(self._is_asked, [now, *reversed(loaded.table.metadata.schemas)]), None)
             if self._schema is not None:
-                refuse_defaults(self._request.name, self._schema)
                 PythonScan.of(self._planned(loaded))  # which looks at the predicate
         if self._schema is None:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"

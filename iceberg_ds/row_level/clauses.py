@@ -39,8 +39,8 @@ class Insert:
     """Rows of the source are added to the table.
 
     Attributes:
-        values: Expressions in Spark's SQL, by the name of the column; other columns get null. None to set each column
-            of the table to the source's column of its name.
+        values: Expressions in Spark's SQL, by the name of the column; other columns get their write default,
+            or null. None to set each column of the table to the source's column of its name.
         condition: A predicate in Spark's SQL that must be true; None for all rows.
     """
 

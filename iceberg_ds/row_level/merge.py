@@ -20,7 +20,7 @@ from iceberg_ds.row_level.result import RowLevelResult
 from iceberg_ds.spark.sql_text import refusing_sql
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.names import AmbiguousNameError, find_position, free_name, quoted
-from iceberg_ds.table.spark_types import spark_type
+from iceberg_ds.table.spark_types import spark_type, sql_constant
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -165,7 +165,7 @@ class _Merge:
 
     def _values(self, joined: DataFrame, clause: Clause, fields: Sequence[NestedField]) -> list[Column]:
         """Return the value of each column of the table where a clause applies."""
-        nothing = {field.field_id: F.lit(None).cast(spark_type(field.field_type)) for field in fields}
+        nothing = {field.field_id: _default(field) for field in fields}
         if isinstance(clause, Delete):
             return list(nothing.values())
         given = clause.values if isinstance(clause, Insert) else clause.assignments
@@ -191,6 +191,14 @@ class _Merge:
                 "Name the columns to set."
             )
         return f"{_SOURCE}.{quoted(self._source.columns[place])}"
+
+
+def _default(field: NestedField) -> Column:
+    """Return the value of a column that an insert does not name: its write default, or null."""
+    data_type = spark_type(field.field_type)
+    if field.write_default is None:
+        return F.lit(None).cast(data_type)
+    return F.expr(sql_constant(field.write_default, data_type))
 
 
 def _equal(name: str) -> str:

@@ -3,7 +3,7 @@
 Spark labels timestamps with the session's time zone, keeps 8- and 16-bit integers, carries its own nullability and may
 order columns differently. Values are not copied unless their type differs in the table. A column is widened,
 relabelled, or parsed from text or bytes into the table's type; a value that cannot be parsed is refused with the
-column's name and an example, never changed. Columns that a batch does not have are null.
+column's name and an example, never changed. Columns that a batch does not have get their write defaults, or are null.
 
 PyIceberg knows the types, too, but its module loads Arrow's datasets, and with them pandas where it is installed: in
 every task and every commit. A test holds that both are alike, but for PyIceberg's 64-bit offsets: Spark sends them only
@@ -13,7 +13,7 @@ if `spark.sql.execution.arrow.useLargeVarTypes` is true, and then `with_short_of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,8 +23,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.names import find_sources, safe_names
 from iceberg_ds.table.nested_arrow import split_lists, split_maps, to_json
+from iceberg_ds.table.nested_fields import at_any_depth
 
 _UUID_BYTES = 16
 _UUID = pa.uuid()
@@ -63,17 +65,20 @@ class FileShape:
             optional struct are optional, because Arrow's writer takes a null struct for nulls in its fields.
         named: The table's own names and required fields, by which the columns of a batch are found and checked.
         case_sensitive: How columns are found: True exactly, False ignoring case, None exactly, else ignoring case.
+        defaults: The fields at any depth with a write default, by field id: other fields that a batch lacks are null.
     """
 
     schema: pa.Schema
     named: pa.Schema
+    defaults: Mapping[int, NestedField]
     case_sensitive: bool | None = None
 
 
 def file_shape(schema: Schema, *, case_sensitive: bool | None = None) -> FileShape:
     """Return the Arrow schema of the table's Parquet files, with and without names made safe for Avro.
 
-    The file's names are made safe as Iceberg's own writers make them safe; readers go by field id.
+    Columns that a batch lacks get their write defaults. The file's names are made safe as Iceberg's own writers do it;
+    readers go by field id.
 
     Args:
         schema: The table's schema.
@@ -84,7 +89,16 @@ def file_shape(schema: Schema, *, case_sensitive: bool | None = None) -> FileSha
         schema=pa.schema([_optional_below(field) for field in _with_safe_names(named)]),
         named=pa.schema(named),
         case_sensitive=case_sensitive,
+        defaults={one.field_id: one for one in at_any_depth(schema.fields) if one.write_default is not None},
     )
+
+
+def repeated(value: object, kind: IcebergType, count: int) -> pa.Array:
+    """Return a physical value of a type of the table so many times; a UUID as bytes, None as nulls of no type."""
+    if value is None:
+        return pa.nulls(count)
+    data_type = _UUID.storage_type if isinstance(kind, ice.UUIDType) else arrow_type(kind)
+    return pa.repeat(pa.scalar(value, data_type), count)
 
 
 def arrow_type(kind: IcebergType) -> pa.DataType:
@@ -267,7 +281,7 @@ def _example(value: pa.Scalar) -> str:
 
 
 def conform(batch: pa.RecordBatch, shape: FileShape) -> pa.RecordBatch:
-    """Return `batch` with the columns, order and types of the file.
+    """Return `batch` with the columns, order and types of the file; columns that it lacks get defaults, or nulls.
 
     A struct, list or map that goes into a string column becomes JSON.
 
@@ -279,8 +293,8 @@ def conform(batch: pa.RecordBatch, shape: FileShape) -> pa.RecordBatch:
     sources = find_sources(batch.schema.names, shape.named.names, case_sensitive=shape.case_sensitive)
     columns = []
     for source, field, named in zip(sources, shape.schema, shape.named, strict=True):
-        column = pa.nulls(batch.num_rows) if source is None else batch.column(source)
-        place = _Place(path=named.name, field=field, named=named, case_sensitive=shape.case_sensitive)
+        place = _Place(path=named.name, field=field, named=named, shape=shape)
+        column = place.absent(batch.num_rows) if source is None else batch.column(source)
         columns.append(_conform_values(column, place))
     return pa.RecordBatch.from_arrays(columns, schema=shape.schema)
 
@@ -293,18 +307,28 @@ class _Place:
         path: Its name, after the names of the fields around it.
         field: As it is in the file.
         named: As it is in the table: with the table's own names and required fields.
-        case_sensitive: How names of fields are matched.
+        shape: The whole file.
     """
 
     path: str
     field: pa.Field
     named: pa.Field
-    case_sensitive: bool | None
+    shape: FileShape
 
     @property
     def type(self) -> pa.DataType:
         """Return the type in the file."""
         return self.field.type
+
+    def absent(self, count: int) -> pa.Array:
+        """Return the values of rows that do not have it."""
+        found = self.shape.defaults.get(int(self.named.metadata[FIELD_ID_KEY])) if self.shape.defaults else None
+        return pa.nulls(count) if found is None else repeated(physical(found.write_default), found.field_type, count)
+
+    def absent_below(self, parents: pa.Array) -> pa.Array:
+        """Return the values of rows whose structs do not have it: null where the struct is null."""
+        values = self.absent(len(parents))
+        return pc.if_else(parents.is_valid(), values, pa.scalar(None, values.type)) if parents.null_count else values
 
     def inside(self, name: str, field: pa.Field, named: pa.Field) -> _Place:
         """Return a place inside this one."""
@@ -345,12 +369,13 @@ def _check_required(values: pa.Array, null_parents: int, place: _Place) -> None:
 def _conform_structs(values: pa.Array, place: _Place) -> pa.Array:
     named = list(place.named.type)
     names = [field.name for field in named]
-    sources = find_sources([field.name for field in values.type], names, case_sensitive=place.case_sensitive)
+    sources = find_sources([field.name for field in values.type], names, case_sensitive=place.shape.case_sensitive)
     children = []
     for source, name, field, own in zip(sources, names, place.type, named, strict=True):
         # Unlike StructArray.field, struct_field makes the child null where the struct is null.
-        child = pa.nulls(len(values)) if source is None else pc.struct_field(values, source)
-        children.append(_conform_values(child, place.inside(name, field, own), values.null_count))
+        inside = place.inside(name, field, own)
+        child = inside.absent_below(values) if source is None else pc.struct_field(values, source)
+        children.append(_conform_values(child, inside, values.null_count))
     return pa.StructArray.from_arrays(children, fields=list(place.type), mask=_null_mask(values))
 
 

@@ -17,6 +17,7 @@ from pyspark.sql import types as spark
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.plan import ERRORS
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions
+from iceberg_ds.table.nested_fields import children
 from iceberg_ds.table.spark_types import (
     UnsupportedTypeError,
     bullets,
@@ -37,8 +38,8 @@ class Kind(Enum):
     ADD = auto()  # the DataFrame has a field that the table lacks
     WIDEN = auto()  # the DataFrame's type is wider than the table's
     RELAX = auto()  # nullable in the DataFrame, required in the table
-    MISSING = auto()  # the table has an optional field that the DataFrame lacks
-    MISSING_REQUIRED = auto()  # the same, and the field is required
+    MISSING = auto()  # the table has a field that the DataFrame lacks, and rows without it can be written
+    MISSING_REQUIRED = auto()  # the same, and the field is required and has no write default
     INCOMPATIBLE = auto()  # no value of the DataFrame's type fits the table's
     UNFIT = auto()  # a name or a type that no table could take
     ORDER = auto()  # the columns come in another order
@@ -221,14 +222,15 @@ def join_path(path: str, name: str) -> str:
 
 def _missing(field: NestedField, path: str, parent_id: int) -> Difference:
     what = f"{'column' if parent_id == ROOT_ID else 'field'} '{path}' {spark_name(field.field_type)}"
-    if field.required:
+    is_needed = field.required and field.write_default is None
+    if is_needed:
         text = (
             f"{what} is required in the table and missing in the DataFrame: add it, "
             "or make it optional in the table, for example with schema-evolution=full"
         )
     else:
         text = f"{what} is missing in the DataFrame: add it"
-    kind = Kind.MISSING_REQUIRED if field.required else Kind.MISSING
+    kind = Kind.MISSING_REQUIRED if is_needed else Kind.MISSING
     return Difference(kind=kind, path=path, text=text, parent_id=parent_id, field_id=field.field_id)
 
 
@@ -355,18 +357,6 @@ def _taken(before: IcebergType, after: IcebergType, path: str) -> list[str]:
         elif same is not None:
             found += _taken(field.field_type, same.field_type, name)
     return found
-
-
-def children(parent: IcebergType) -> tuple[NestedField, ...]:
-    """Return the fields right below a type: of a struct, the element of a list, key and value of a map."""
-    match parent:
-        case StructType():
-            return parent.fields
-        case ListType():
-            return (parent.element_field,)
-        case MapType():
-            return (parent.key_field, parent.value_field)
-    return ()
 
 
 def find_field(name: str, fields: Iterable[NestedField]) -> NestedField | None:

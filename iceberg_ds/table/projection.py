@@ -1,8 +1,8 @@
 """Pure: rows of a file, written with any schema that the table has had, in the table's current columns.
 
 Fields are matched by id at any depth. A column that the file lacks has the value of its identity partition field, else
-null. Values keep the types of the file. Files without field ids get them from a name mapping, where the caller has
-one. Source: Iceberg spec, "Column Projection". Defaults exist only in tables of version 3.
+its initial default, else null. Values keep the types of the file. Files without field ids get them from a name mapping,
+where the caller has one. Source: Iceberg spec, "Column Projection".
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from iceberg_ds.table.arrow_schema import FIELD_ID_KEY, arrow_type
+from iceberg_ds.table.arrow_schema import FIELD_ID_KEY, repeated
+from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
 
-_UUID_BYTES = 16
 NO_VALUES: Mapping[int, object] = {}
 
 
@@ -82,11 +82,7 @@ def absent(number: int, kind: IcebergType, partition_values: Mapping[int, object
         partition_values: The physical values of the file's identity partition fields, by the ids of their columns.
         count: How many rows there are.
     """
-    value = partition_values.get(number)
-    if value is None:
-        return pa.nulls(count)
-    data_type = pa.binary(_UUID_BYTES) if isinstance(kind, UUIDType) else arrow_type(kind)
-    return pa.repeat(pa.scalar(value, data_type), count)
+    return repeated(partition_values.get(number), kind, count)
 
 
 def project(
@@ -114,9 +110,14 @@ class _Projection:
         return [
             self._values(by_id[field.field_id], field.field_type)
             if field.field_id in by_id
-            else absent(field.field_id, field.field_type, self._partition_values, length)
+            else self._absent(field, length)
             for field in wanted
         ]
+
+    def _absent(self, field: NestedField, length: int) -> pa.Array:
+        if field.field_id in self._partition_values:
+            return absent(field.field_id, field.field_type, self._partition_values, length)
+        return repeated(physical(field.initial_default), field.field_type, length)
 
     def _values(self, values: pa.Array, wanted: IcebergType) -> pa.Array:
         mask = values.is_null()

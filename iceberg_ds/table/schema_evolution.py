@@ -33,9 +33,10 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import CommitConflictError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.table.compatibility import ROOT_ID, Difference, Kind, children, find_differences, mismatch
+from iceberg_ds.table.compatibility import ROOT_ID, Difference, Kind, find_differences, mismatch
 from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.table.names import why_reserved
+from iceberg_ds.table.nested_fields import children
 from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest
 from iceberg_ds.table.spark_types import comment_of, convert_type, nullable_field
 

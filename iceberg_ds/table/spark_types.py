@@ -6,7 +6,9 @@ Every Spark type either has an exact Iceberg counterpart here or is refused by n
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -302,6 +304,21 @@ def spark_type(kind: IcebergType, *, with_field_ids: bool = False) -> spark.Data
     if type(kind) not in _SPARK_TYPES:
         raise UnsupportedTypeError(str(kind), "leave the column out")
     return _SPARK_TYPES[type(kind)]
+
+
+def sql_constant(value: object, data_type: spark.DataType) -> str:
+    """Return a default value of a column as an expression of SQL that means the same in every session.
+
+    Args:
+        value: The value, as PyIceberg has it.
+        data_type: The type in which Spark reads or writes the column.
+    """
+    if isinstance(data_type, spark.BinaryType):
+        data = value.bytes if isinstance(value, uuid.UUID) else bytes(value)  # type: ignore[call-overload]
+        return f"X'{data.hex()}'"
+    text = value.isoformat(" ") if isinstance(value, datetime) else str(value)
+    # In digits, because a session decides what a backslash means in a text.
+    return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {data_type.simpleString()})"
 
 
 def spark_struct(fields: Iterable[NestedField], *, with_field_ids: bool = False) -> spark.StructType:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import IcebergType, NestedField, StructType
+from pyiceberg.types import IcebergType, StructType
 
 from iceberg_ds.cdc.row_kind import RowKind, are_lone_updates, read_operations, with_deletes
 from iceberg_ds.errors import DataFileError, SchemaMismatchError
@@ -40,6 +40,7 @@ from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.bad_values import check_column, may_be_bad
 from iceberg_ds.table.names import find_sources
 from iceberg_ds.table.nested_arrow import to_json
+from iceberg_ds.table.nested_fields import as_optional
 from iceberg_ds.table.partitioning import may_be_unfindable, unfindable
 from iceberg_ds.writers.loose import MOST_LOOSE_BYTES, loose_rows
 from iceberg_ds.writers.row_predicates import delete_test
@@ -491,14 +492,14 @@ class _Columns:
         self.positions = tuple(sorted(set(positions)))
         fields = [plan.schema.fields[position] for position in self.positions]
         self.schema = Schema(*fields)
-        optional = Schema(*(NestedField(one.field_id, one.name, one.field_type, required=False) for one in fields))
+        optional = Schema(*map(as_optional, fields))
         self._shape = file_shape(optional, case_sensitive=True)
 
     def of(self, rows: pa.RecordBatch, sources: Sequence[int | None]) -> pa.RecordBatch:
-        """Return the columns of the rows; a column that the rows lack is null."""
-        found = [sources[position] for position in self.positions]
-        columns = [pa.nulls(rows.num_rows) if source is None else rows.column(source) for source in found]
-        return conform(pa.RecordBatch.from_arrays(columns, names=self._shape.named.names), self._shape)
+        """Return the columns of the rows; a column that the rows lack has its default, or nulls."""
+        places = [sources[position] for position in self.positions]
+        found = {place: name for place, name in zip(places, self._shape.named.names, strict=True) if place is not None}
+        return conform(rows.select([*found]).rename_columns([*found.values()]), self._shape)
 
 
 class _Placement:

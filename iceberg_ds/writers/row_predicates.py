@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from iceberg_ds.messages import RefusedRows
 from iceberg_ds.plan import EVERY_ROW, OverwriteByFilter, WritePlan
 from iceberg_ds.table.arrow_schema import conform, file_shape
+from iceberg_ds.table.nested_fields import as_optional
 
 if TYPE_CHECKING:
     from iceberg_ds.cdc.reader import DeleteTest
@@ -84,7 +84,7 @@ def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
 
     is_deleted = RowFilter(predicate, frame, case_sensitive=bool(plan.case_sensitive), time_zone=plan.time_zone)
     # Rows of another engine may have a null anywhere, and columns are taken by position.
-    optional = Schema(*(NestedField(field.field_id, field.name, field.field_type) for field in frame.fields))
+    optional = Schema(*map(as_optional, frame.fields))
     shape = file_shape(optional, case_sensitive=True)
 
     def test(batch: pa.RecordBatch) -> pa.Array:

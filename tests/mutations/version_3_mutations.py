@@ -10,6 +10,8 @@ _READ = "integration/reading/test_row_lineage.py::"
 _INHERITED = "unit/table/test_lineage.py::test_row_inherits_what_its_file_does_not_say"
 _PLANS = "unit/planning/test_version_3.py::"
 _DAMAGED = "unit/inspect/test_damaged_version_3.py::"
+_DEFAULTS = "unit/table/test_defaults.py::"
+_WRITES = "unit/writers/test_default_values.py::"
 _NUMBERED = _COMMITS + "test_each_snapshot_numbers_the_rows_that_it_adds"
 _UPGRADED = _COMMITS + "test_table_is_upgraded_where_the_user_asks_for_it"
 
@@ -300,5 +302,50 @@ VERSION_3: tuple[Mutation, ...] = (
         before="return DeletesMoved(files=tuple(self._written))",
         after="return DeletesMoved(files=tuple(self._written[:0]))",
         tests=(_VECTORS + "test_vectors_that_land_while_files_are_rewritten_are_moved",),
+    ),
+    Mutation(
+        name="a column that a file lacks is null in spite of its default",
+        file="table/projection.py",
+        before="        return repeated(physical(field.initial_default), field.field_type, length)\n",
+        after="        return repeated(None, field.field_type, length)\n",
+        tests=(_DEFAULTS + "test_file_from_before_a_column_has_its_initial_default",),
+    ),
+    Mutation(
+        name="a column that a write lacks is null in spite of its default",
+        file="table/arrow_schema.py",
+        before="if found is None else repeated(physical(found.write_default)",
+        after="if found is None else repeated(None",
+        tests=(_DEFAULTS + "test_row_without_a_value_gets_the_write_default",),
+    ),
+    Mutation(
+        name="a null of a partition becomes a default",
+        file="table/projection.py",
+        before="        if field.field_id in self._partition_values:\n",
+        after="        if self._partition_values.get(field.field_id) is not None:\n",
+        tests=(_DEFAULTS + "test_value_of_the_partition_goes_before_the_default",),
+    ),
+    Mutation(
+        name="a null struct gets fields of defaults",
+        file="table/arrow_schema.py",
+        before="if parents.null_count else values\n",
+        after="if parents is None else values\n",
+        tests=(_DEFAULTS + "test_fields_of_structs_have_defaults",),
+    ),
+    Mutation(
+        name="rows are looked for by a column whose value files lack",
+        file="table/defaults.py",
+        before="    if field.initial_default is None:\n",
+        after="    if field.name:\n",
+        tests=(
+            _WRITES + "test_rows_are_not_looked_for_by_a_column_with_an_initial_default",
+            _WRITES + "test_equality_deletes_of_others_by_such_a_column_are_refused",
+        ),
+    ),
+    Mutation(
+        name="Spark shows null for bytes that a file lacks",
+        file="reading/spark_columns.py",
+        before="        if field.initial_default is not None and isinstance(",
+        after="        if field.initial_default == 0 and isinstance(",
+        tests=("unit/reading/test_spark_columns.py::test_defaults_that_spark_does_not_fill_in_are_told",),
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
     IntegerType,
     ListType,
     LongType,
@@ -76,3 +77,18 @@ def test_paths_that_spark_misreads_are_found(path: str) -> None:
     """Their rows would be missing, or be there several times."""
     assert is_misread(path)
     assert not is_misread("s3://b/_t/data/p=a%20b/00000-1.parquet")
+
+
+def test_defaults_that_spark_does_not_fill_in_are_told() -> None:
+    """A read would fail in the middle, or show null instead of the default."""
+    inside = NestedField(3, "x", LongType(), initial_default=5)
+    number, data = (
+        NestedField(1, "a", LongType(), initial_default=5),
+        NestedField(1, "a", BinaryType(), initial_default=b"5"),
+    )
+
+    assert why_not_by_spark([number]) is None
+    assert why_not_by_spark([data]) == "column 'a' has bytes as its initial default"
+    for kind in (StructType(inside), ListType(4, StructType(inside))):
+        found = why_not_by_spark([NestedField(2, "s", kind)])
+        assert found == "column 's' has a field inside that has an initial default"

@@ -1,0 +1,31 @@
+"""Pure: the fields inside a type, one level below it or at any depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+
+def children(parent: IcebergType) -> tuple[NestedField, ...]:
+    """Return the fields right below a type: of a struct, the element of a list, key and value of a map."""
+    match parent:
+        case StructType():
+            return parent.fields
+        case ListType():
+            return (parent.element_field,)
+        case MapType():
+            return (parent.key_field, parent.value_field)
+    return ()
+
+
+def at_any_depth(fields: Iterable[NestedField]) -> Iterator[NestedField]:
+    """Yield fields, each followed by those inside it."""
+    for field in fields:
+        yield field
+        yield from at_any_depth(children(field.field_type))
+
+
+def as_optional(field: NestedField) -> NestedField:
+    """Return a field as it is, but optional."""
+    return field.model_copy(update={"required": False})
