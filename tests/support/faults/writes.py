@@ -208,7 +208,8 @@ class Trial:
         """Return the files that tasks wrote and that a request may name; keys of an upsert never are in one."""
         if self.operation.encoding is None:
             return paths_of(outcome.messages)
-        if self.clean.table().metadata.format_version == VERSION_3:
+        table = self._table()
+        if table is not None and table.metadata.format_version == VERSION_3:
             # Rows that keep ids were written again before the request: its files are read when it is carried out.
             return []
         return paths_of([replace(message, delete_files=()) for message in outcome.messages])
