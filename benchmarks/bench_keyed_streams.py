@@ -53,9 +53,8 @@ def table_of(way: str) -> str:
 def fill(spark: SparkSession, warehouse: Path, way: str, rows: int) -> None:
     """Make a table with its first rows."""
     first = spark.range(0, rows, 1, _FILES).selectExpr("id", *_VALUES)
-    options = {"warehouse": str(warehouse), "format-version": "3", "keys": "id", "inserts-are-new": "true"}
-    sent = first.selectExpr("*", "'I' AS op")
-    sent.write.format("icebergsink").mode("append").options(**options, **{"operation-column": "op"}).save(table_of(way))
+    options = {"warehouse": str(warehouse), "format-version": "3"}
+    first.write.format("icebergsink").mode("append").options(**options).save(table_of(way))
 
 
 def write_epochs(spark: SparkSession, source: Path, settings: Settings) -> None:
