@@ -358,7 +358,8 @@ def _filled(spark: SparkSession, column: ReadColumn, portion: Portion[ScanTask])
     kind = spark_type(column.field.field_type, with_field_ids=True)
     texts = portion.text(spark, lambda task: as_text(task.absent.get(number), column.field.field_type))
     value = F.unhex(texts) if isinstance(kind, BinaryType) else texts.cast(kind)
-    return F.coalesce(read, value).alias(column.name)
+    # Spark has put an initial default where a file lacks the column; all files of a portion have values of partitions.
+    return (value if column.field.initial_default is not None else F.coalesce(read, value)).alias(column.name)
 
 
 def _in_type(read: Column, column: ReadColumn) -> Column:

@@ -166,8 +166,8 @@ def _in_structs(values: pa.Array, target: pa.StructType, case_sensitive: bool | 
     )
     absent = values.is_null() if values.null_count else None
     for source, field in zip(sources, fields, strict=True):
-        child = pa.nulls(len(values)) if source is None else pc.struct_field(values, source)
-        yield from _below(child, field, absent, field.name, case_sensitive)
+        if source is not None:  # a field that is missing has its write default, or may be null
+            yield from _below(pc.struct_field(values, source), field, absent, field.name, case_sensitive)
 
 
 def _below(

@@ -13,6 +13,7 @@ import pytest
 from mutations.catalogue import MUTATIONS
 from mutations.mutating import REPOSITORY, Mutation, MutationError, fit, mutate, run
 from mutations.run_mutations import AT_ONCE, Outcome, try_out, unproven_guarantees
+from support.exhaustive import EXHAUSTIVE
 
 _NAMES_OF_EVERY_RUN = (
     "an epoch is not looked up before it is committed",
@@ -70,6 +71,7 @@ def test_five_promises_are_tried_in_every_run() -> None:
     assert len(OF_EVERY_RUN) == len(_NAMES_OF_EVERY_RUN)
 
 
+@EXHAUSTIVE
 @pytest.mark.timeout(1800)
 def test_tests_pass_on_a_copy_of_the_package_as_it_is(tmp_path: Path) -> None:
     """What fails anyway would count as noticed."""

@@ -117,6 +117,7 @@ def test_killed_executor_neither_loses_nor_doubles_a_row(driver: SparkProcess, l
     assert len(lake.summaries(table)) == 1
 
 
+@EXHAUSTIVE
 def test_files_that_the_driver_does_not_see_are_refused(driver: SparkProcess) -> None:
     """A table would name files that lie on the disks of workers, where no reader finds them."""
     # Every process finds another folder there: its own working directory, as if disks were not shared.

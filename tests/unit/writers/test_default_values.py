@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType
 from pyspark.sql import types as spark
 from support.tables.changes_by_others import set_columns
 from support.tables.reading import read_by_tasks
@@ -107,3 +107,18 @@ def test_equality_deletes_of_others_by_such_a_column_are_refused(sink: Sink) -> 
 
     with pytest.raises(UnsupportedTableError, match="column 'n' has an initial default"):
         read_by_tasks(sink)
+
+
+@pytest.mark.parametrize("policy", ["fail", "quarantine"])
+def test_field_of_a_struct_may_be_missing_if_it_has_a_default(sink: Sink, policy: str) -> None:
+    """Each row would count as bad, or the write be refused."""
+    first = NestedField(4, "first", LongType())
+    needed = NestedField(5, "needed", LongType(), required=True, initial_default=7, write_default=8)
+    sink.create(Schema(ID, NestedField(3, "s", StructType(first))), format_version="3")
+    set_columns(sink, ID, NestedField(3, "s", StructType(first, needed)))
+    sent = spark.StructType().add("id", "long").add("s", spark.StructType().add("first", "long"))
+
+    plan = sink.plan(sent, on_bad_row=policy)
+    sink.commit(sink.write([{"id": 1, "s": {"first": 1}}, {"id": 2, "s": None}], schema=sent, plan=plan))
+
+    assert read_by_tasks(sink) == [{"id": 1, "s": {"first": 1, "needed": 8}}, {"id": 2, "s": None}]
