@@ -98,6 +98,8 @@ def measure(spark: SparkSession, scratch: Path, settings: Settings) -> tuple[lis
     Raises:
         RuntimeError: The tables differ.
     """
+    # Spark forgets the older epochs of a query.
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", settings.batches + _WARM + 1)
     source = scratch / "changes"
     write_epochs(spark, source, settings)
     samples, notes, totals = [], [], {}
