@@ -74,8 +74,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="a column that stands in the partition alone is null",
         file="table/projection.py",
-        before="    value = partition_values.get(number)\n",
-        after="    value = None\n",
+        before="    return repeated(partition_values.get(number), kind, count)\n",
+        after="    return repeated(None, kind, count)\n",
         tests=(
             _PARTITIONS + "test_upsert_finds_rows_by_columns_that_stand_in_their_partition_alone",
             _PARTITIONS + "test_conversion_finds_rows_by_columns_that_stand_in_their_partition_alone",
