@@ -15,7 +15,6 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
 
 from iceberg_ds.cdc.dedup import NUMBER, RANK, Rank, evidence_schema, key_names, sequence_names
 from iceberg_ds.cdc.keys import DIGEST, digest_keys, plain, plain_type
@@ -42,7 +41,7 @@ from iceberg_ds.plan import (
 )
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.names import find_sources
-from iceberg_ds.table.nested_fields import as_optional
+from iceberg_ds.table.nested_fields import all_optional
 
 _INSTANT = pa.timestamp("us", tz="UTC")
 _KIND_NAMES = {RowKind.INSERT: "insert", RowKind.UPSERT: "upsert"}
@@ -208,11 +207,11 @@ class FeedReader:
         positions = {field.field_id: position for position, field in enumerate(schema.fields)}
         self._key_positions = [positions[field_id] for field_id in feed.key_ids]
         self.key_fields = [schema.fields[position] for position in self._key_positions]
-        self._key_shape = file_shape(_optional(self.key_fields))
-        self._sequence_shape = file_shape(_optional(feed.sequence))
+        self._key_shape = file_shape(all_optional(self.key_fields))
+        self._sequence_shape = file_shape(all_optional(feed.sequence))
         self.key_schema = pa.schema([field.with_nullable(nullable=False) for field in self._key_shape.schema])
         stored = [schema.find_field(field.field_id) for field in feed.sequence] if feed.counts_stored else []
-        self.delete_schema = pa.schema([*self.key_schema, *file_shape(_optional(stored)).schema])
+        self.delete_schema = pa.schema([*self.key_schema, *file_shape(all_optional(stored)).schema])
         # Renamed, because a key column of the table may have the name of another event column.
         keys = _renamed(key_names(self.key_fields), self.key_schema)
         sequence = _renamed(sequence_names(feed.sequence), self._sequence_shape.schema)
@@ -373,10 +372,6 @@ def _readable(values: pa.Array) -> pa.Array:
         return values.cast(pa.binary())
     is_time = pa.types.is_date32(values.type) or pa.types.is_timestamp(values.type)
     return values.cast(pa.string()) if is_time else values
-
-
-def _optional(fields: Sequence[NestedField]) -> Schema:
-    return Schema(*map(as_optional, fields))
 
 
 def _renamed(names: Sequence[str], fields: Iterable[pa.Field]) -> list[pa.Field]:

@@ -36,7 +36,7 @@ from pyspark.sql import types as spark
 
 from iceberg_ds.table.defaults import has_initial_default
 from iceberg_ds.table.names import free_name
-from iceberg_ds.table.nested_fields import children
+from iceberg_ds.table.nested_fields import at_any_depth, children
 from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, UnsupportedTypeError, spark_type, sql_constant
 
 # Spark's own column beside those of files.
@@ -177,8 +177,7 @@ def is_misread(path: str) -> bool:
 
 def _types(kind: IcebergType) -> Iterator[IcebergType]:
     yield kind
-    for field in children(kind):
-        yield from _types(field.field_type)
+    yield from (field.field_type for field in at_any_depth(children(kind)))
 
 
 def as_text(value: object, kind: IcebergType) -> str | None:

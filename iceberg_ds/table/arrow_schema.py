@@ -322,7 +322,7 @@ class _Place:
 
     def absent(self, count: int) -> pa.Array:
         """Return the values of rows that do not have it."""
-        found = self.shape.defaults.get(int(self.named.metadata[FIELD_ID_KEY])) if self.shape.defaults else None
+        found = self.shape.defaults.get(int(self.named.metadata[FIELD_ID_KEY]))
         return pa.nulls(count) if found is None else repeated(physical(found.write_default), found.field_type, count)
 
     def absent_below(self, parents: pa.Array) -> pa.Array:

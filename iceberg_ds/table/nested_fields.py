@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 
@@ -26,6 +27,6 @@ def at_any_depth(fields: Iterable[NestedField]) -> Iterator[NestedField]:
         yield from at_any_depth(children(field.field_type))
 
 
-def as_optional(field: NestedField) -> NestedField:
-    """Return a field as it is, but optional."""
-    return field.model_copy(update={"required": False})
+def all_optional(fields: Iterable[NestedField]) -> Schema:
+    """Return columns as they are, but optional."""
+    return Schema(*(field.model_copy(update={"required": False}) for field in fields))

@@ -6,7 +6,6 @@ Every Spark type either has an exact Iceberg counterpart here or is refused by n
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
@@ -37,6 +36,7 @@ from pyspark.sql import types as spark
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bad_values import needs_cast
+from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.names import repeated_names, why_reserved
 
 # Types that Iceberg has no types of their own for.
@@ -314,8 +314,7 @@ def sql_constant(value: object, data_type: spark.DataType) -> str:
         data_type: The type in which Spark reads or writes the column.
     """
     if isinstance(data_type, spark.BinaryType):
-        data = value.bytes if isinstance(value, uuid.UUID) else bytes(value)  # type: ignore[call-overload]
-        return f"X'{data.hex()}'"
+        return f"X'{bytes(physical(value)).hex()}'"  # type: ignore[call-overload]
     text = value.isoformat(" ") if isinstance(value, datetime) else str(value)
     # In digits, because a session decides what a backslash means in a text.
     return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {data_type.simpleString()})"

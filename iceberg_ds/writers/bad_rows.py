@@ -40,7 +40,7 @@ from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.bad_values import check_column, may_be_bad
 from iceberg_ds.table.names import find_sources
 from iceberg_ds.table.nested_arrow import to_json
-from iceberg_ds.table.nested_fields import as_optional
+from iceberg_ds.table.nested_fields import all_optional
 from iceberg_ds.table.partitioning import may_be_unfindable, unfindable
 from iceberg_ds.writers.loose import MOST_LOOSE_BYTES, loose_rows
 from iceberg_ds.writers.row_predicates import delete_test
@@ -492,8 +492,7 @@ class _Columns:
         self.positions = tuple(sorted(set(positions)))
         fields = [plan.schema.fields[position] for position in self.positions]
         self.schema = Schema(*fields)
-        optional = Schema(*map(as_optional, fields))
-        self._shape = file_shape(optional, case_sensitive=True)
+        self._shape = file_shape(all_optional(fields), case_sensitive=True)
 
     def of(self, rows: pa.RecordBatch, sources: Sequence[int | None]) -> pa.RecordBatch:
         """Return the columns of the rows; a column that the rows lack has its default, or nulls."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
 
 from iceberg_ds.messages import RefusedRows
 from iceberg_ds.plan import EVERY_ROW, OverwriteByFilter, WritePlan
 from iceberg_ds.table.arrow_schema import conform, file_shape
-from iceberg_ds.table.nested_fields import as_optional
+from iceberg_ds.table.nested_fields import all_optional
 
 if TYPE_CHECKING:
     from iceberg_ds.cdc.reader import DeleteTest
@@ -84,8 +83,7 @@ def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
 
     is_deleted = RowFilter(predicate, frame, case_sensitive=bool(plan.case_sensitive), time_zone=plan.time_zone)
     # Rows of another engine may have a null anywhere, and columns are taken by position.
-    optional = Schema(*map(as_optional, frame.fields))
-    shape = file_shape(optional, case_sensitive=True)
+    shape = file_shape(all_optional(frame.fields), case_sensitive=True)
 
     def test(batch: pa.RecordBatch) -> pa.Array:
         return is_deleted.mask(conform(batch, shape))
