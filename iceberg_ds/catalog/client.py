@@ -41,7 +41,7 @@ from iceberg_ds.metrics.delivery import NO_REPORTING, Reporting
 from iceberg_ds.metrics.reporters import NO_REPORTS, ReportSettings, reporting
 from iceberg_ds.plan import NewTable
 from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
-from iceberg_ds.snapshots.version_3 import VERSION_3, in_version
+from iceberg_ds.snapshots.version_3 import VERSION_3, in_version, staged_metadata
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 
@@ -215,14 +215,13 @@ class CatalogClient:
             location = new_table.location or self._nested_location(identifier)
             if location is not None and self.places_tables:
                 return new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
-            # PyIceberg stages no table of version 3 (apache/iceberg-python#1551). The commit names the version anew.
-            is_newer = wanted == str(VERSION_3)
-            staged_with = {**properties, TableProperties.FORMAT_VERSION: "2"} if is_newer else properties
             try:
-                staged = self._catalog.create_table_transaction(
-                    tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, staged_with
-                ).table_metadata
-                return in_version(staged, VERSION_3) if is_newer else staged
+                staged = staged_metadata(
+                    self._catalog.create_table_transaction(
+                        tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
+                    )
+                )
+                return in_version(staged, VERSION_3) if wanted == str(VERSION_3) else staged
             except StagingRefusedError:
                 with suppress(TableAlreadyExistsError):  # another writer was first
                     self._catalog.create_table(

@@ -19,7 +19,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
@@ -148,7 +148,7 @@ def key_types(schemas: Sequence[Schema], sources: Iterable[KeySource]) -> dict[i
     types: dict[int, IcebergType] = {}
     for number in sorted({number for source in sources for number in source.field_ids}):
         found = [schema.find_field(number) for schema in schemas if number in schema.field_ids]
-        if not found or not isinstance(kind := found[-1].field_type, PrimitiveType):
+        if not found or not (kind := found[-1].field_type).is_primitive:
             raise ValueError(f"field {number} is no column that rows can be deleted by")
         if (reason := why_not_searched(found[-1])) is not None:
             raise ValueError(reason)

@@ -47,7 +47,6 @@ from pyiceberg.types import (
     IcebergType,
     IntegerType,
     LongType,
-    PrimitiveType,
     StringType,
     TimestampType,
     TimestamptzType,
@@ -230,7 +229,7 @@ def _of_value(value: Any, transform: Transform[Any, Any], kind: IcebergType) -> 
 
 def _of_summary(summary: PartitionFieldSummary, transform: Transform[Any, Any], kind: IcebergType) -> Values:
     """Return what the lowest and the highest partition value say about the column that they were computed from."""
-    if not _keeps_nulls(transform) or not isinstance(kind, PrimitiveType):
+    if not _keeps_nulls(transform) or not kind.is_primitive:
         return UNKNOWN
 
     def read() -> Values:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import BooleanType, PrimitiveType
+from pyiceberg.types import BooleanType, IcebergType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.options.sink_options import COMPRESSION_CODECS, SinkOptions
@@ -179,8 +179,8 @@ def _by_field_id(values: Mapping[str, _T], schema: Schema) -> dict[int, _T]:
     }
 
 
-def _can_be_filtered(field_type: object) -> bool:
-    return isinstance(field_type, PrimitiveType) and not isinstance(field_type, BooleanType)
+def _can_be_filtered(field_type: IcebergType) -> bool:
+    return field_type.is_primitive and not isinstance(field_type, BooleanType)
 
 
 def _warn_of_what_cannot_be_honoured(properties: _Properties, filters: Mapping[int, float]) -> None:

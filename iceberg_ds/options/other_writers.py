@@ -15,7 +15,7 @@ _ICEBERG, _DELTA = "Iceberg's runtime", "Delta"
 _BOOLEAN = ("true", "false")
 _READING = "it is an option of reading: drop it"
 _INNER = "it is set by procedures of the runtime alone: drop it"
-_VARIANTS = "columns of type variant are not written: drop it"
+_VARIANTS = "variants are written unshredded: drop it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,8 +230,8 @@ SESSION_SETTINGS = {
     "spark.sql.iceberg.distribution-mode": "none: use iceberg_ds.distribute(df, table, mode=...)",
     "spark.sql.iceberg.advisory-partition-size": "none: use iceberg_ds.distribute",
     "spark.sql.iceberg.merge-schema": "merge-schema",
-    "spark.sql.iceberg.shred-variants": "none: columns of type variant are not written",
-    "spark.sql.iceberg.variant-inference-buffer-size": "none: columns of type variant are not written",
+    "spark.sql.iceberg.shred-variants": "none: variants are written unshredded",
+    "spark.sql.iceberg.variant-inference-buffer-size": "none: variants are written unshredded",
     "spark.sql.iceberg.use-nullable-query-schema": "use-nullable-query-schema",
     "spark.sql.sources.partitionOverwriteMode": "overwrite-mode",
 }

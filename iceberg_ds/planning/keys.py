@@ -15,7 +15,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
-from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, UnknownType
+from pyiceberg.types import DoubleType, FloatType, NestedField, UnknownType
 from pyspark.sql.types import StructType
 
 from iceberg_ds.options.readers import DeleteEncoding, describe, pick_encoding, unable_readers
@@ -327,7 +327,7 @@ def _find_keys(options: SinkOptions, table: Schema, problems: list[str]) -> list
             problems.append(
                 f"column '{field.name}' is {field.field_type} and cannot be a key, because NaN and -0 differ"
             )
-        elif not isinstance(field.field_type, PrimitiveType) or isinstance(field.field_type, UnknownType):
+        elif not field.field_type.is_primitive or isinstance(field.field_type, UnknownType):
             problems.append(
                 f"column '{field.name}' is {field.field_type} and cannot be a key: name columns of one value"
             )
@@ -364,7 +364,7 @@ def _find_sequence(options: SinkOptions, dataframe: Schema, problems: list[str])
     problems += [
         f"sequence column '{field.name}' is {field.field_type}, whose values have no order"
         for field in fields
-        if not isinstance(field.field_type, PrimitiveType) or isinstance(field.field_type, UnknownType)
+        if not field.field_type.is_primitive or isinstance(field.field_type, UnknownType)
     ]
     if len({field.field_id for field in fields}) < len(fields):
         problems.append(f"option 'sequence-by' names a column twice ({', '.join(options.sequence_by)})")

@@ -13,13 +13,14 @@ from dataclasses import replace
 from uuid import NAMESPACE_URL, uuid5
 
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.create_table import create_without_rows, with_first_snapshot
-from iceberg_ds.errors import OptionError, TableNotFoundError
+from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.io.files import is_local
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.places import misplaced, why_not_a_place
@@ -29,6 +30,7 @@ from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import new_table_properties
 from iceberg_ds.plan import NewTable
 from iceberg_ds.planning.decide import Decision, Target, forks_at_once
+from iceberg_ds.planning.version_3 import why_not_in_version
 from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
@@ -130,6 +132,8 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             format_version=options.format_version,
             properties={**NEW_TABLE_PROPERTIES, **new_table_properties(options.table_properties, schema)},
         )
+    if problems := why_not_in_version(schema, int(options.format_version or TableProperties.DEFAULT_FORMAT_VERSION)):
+        raise UnsupportedTableError(f"Cannot create {name}: {'; '.join(problems)}.")
     if problems := misplaced(options.location or "", options.table_properties):
         raise OptionError(f"Cannot create {name}: {'; '.join(problems)}.")
     if options.location is not None and (held := _held_by(catalog, options.location)) is not None:

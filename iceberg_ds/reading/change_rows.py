@@ -10,7 +10,18 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+    VariantVal,
+)
 
 from iceberg_ds.reading.change_scan import DELETE, INSERT
 from iceberg_ds.reading.extras import CHANGE_COLUMNS, CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID
@@ -125,7 +136,7 @@ def _values(columns: Sequence[StructField]) -> list[Column]:
 def _is_plain(kind: DataType) -> bool:
     """Return whether Spark groups values of a type by all their bits."""
     match kind:
-        case FloatType() | DoubleType() | MapType():
+        case FloatType() | DoubleType() | MapType() | VariantType():
             return False
         case ArrayType():
             return _is_plain(kind.elementType)
@@ -154,4 +165,13 @@ def identity(value: Column, kind: DataType) -> Column:
         case StructType():
             inside = [identity(value[one.name], one.dataType).alias(f"_{at}") for at, one in enumerate(kind.fields)]
             return F.when(value.isNotNull(), F.struct(*inside))
+        case VariantType():
+            return F.udf(_bytes_of, BinaryType(), useArrow=False)(value)
     return value.cast("string")  # different texts for different numbers, and for 0.0 and -0.0; one for all NaN
+
+
+def _bytes_of(variant: VariantVal | None) -> bytes | None:
+    """Return the bytes of a variant: two that print alike may be of different types."""
+    if variant is None:
+        return None
+    return len(variant.metadata).to_bytes(4, "big") + variant.metadata + variant.value

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import reduce
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, PrimitiveType
+from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
@@ -23,6 +23,7 @@ from iceberg_ds.reading.request import CHANGES_AFTER, CHANGES_FROM, PlannedRead,
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.spark_types import spark_struct
+from iceberg_ds.table.variant import VariantType, holds_variant
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
     """Return the table's columns that are wanted.
 
     Raises:
-        OptionError: There is no such column.
+        OptionError: There is no such column, or it has variants inside.
         UnsupportedTableError: The table has columns with the names of those that say what has changed.
     """
     taken = [field.name for field in schema.fields if field.name.lower() in CHANGE_COLUMNS]
@@ -128,6 +129,12 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
     fields, extras = replace(request, columns=None if columns is None else tuple(columns)).chosen(schema)
     if extras:
         raise OptionError(f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.")
+    holding = (one for one in fields if holds_variant(one.field_type) and not isinstance(one.field_type, VariantType))
+    if (nested := next(holding, None)) is not None:
+        raise OptionError(
+            f"Cannot read changes of {request.name}: column '{nested.name}' has variants inside, of which Spark does "
+            "not say whether they are the same. Leave it out (columns)."
+        )
     return fields
 
 
@@ -142,7 +149,7 @@ def _keys(request: ReadRequest, schema: Schema, keys: Sequence[str] | None) -> l
     if not keys:
         raise OptionError(f"Cannot read changes of {request.name}: keys names no column. Leave it out for no updates.")
     fields = _columns(request, schema, keys)
-    unfit = next((field for field in fields if not isinstance(field.field_type, PrimitiveType)), None)
+    unfit = next((field for field in fields if not field.field_type.is_primitive), None)
     if unfit is not None:
         raise OptionError(
             f"Cannot read changes of {request.name}: column '{unfit.name}' of type {unfit.field_type} cannot be a key."

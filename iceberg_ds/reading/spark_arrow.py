@@ -10,9 +10,10 @@ from pyiceberg.types import FixedType, IcebergType, ListType, MapType, StructTyp
 
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
+from iceberg_ds.table.variant import SPARK_VARIANT, VariantType, as_variants
 
 
-def spark_values(values: pa.Array, kind: IcebergType) -> pa.Array:
+def spark_values(values: pa.Array, kind: IcebergType) -> pa.Array:  # noqa: PLR0911  # one a kind
     """Return values in the Arrow type of `spark_types.spark_type`: uuid and time as text, fixed as binary.
 
     Args:
@@ -39,6 +40,8 @@ def spark_values(values: pa.Array, kind: IcebergType) -> pa.Array:
         case MapType(key_type=key, value_type=value) if len(values) and not pa.types.is_null(values.type):
             offsets, keys, items = split_maps(values)
             return pa.MapArray.from_arrays(offsets, spark_values(keys, key), spark_values(items, value), mask=mask)
+        case VariantType():
+            return as_variants(values, SPARK_VARIANT)
         case UUIDType():
             return pa.array(
                 [None if raw is None else str(uuid.UUID(bytes=raw)) for raw in values.to_pylist()], pa.string()
@@ -48,7 +51,7 @@ def spark_values(values: pa.Array, kind: IcebergType) -> pa.Array:
     return values.cast(spark_arrow_type(kind))
 
 
-def spark_arrow_type(kind: IcebergType) -> pa.DataType:
+def spark_arrow_type(kind: IcebergType) -> pa.DataType:  # noqa: PLR0911  # one a kind
     """Return the Arrow type of the values that `spark_values` returns."""
     match kind:
         case StructType(fields=fields):
@@ -61,4 +64,6 @@ def spark_arrow_type(kind: IcebergType) -> pa.DataType:
             return pa.string()
         case FixedType():
             return pa.binary()
+        case VariantType():
+            return SPARK_VARIANT
     return arrow_type(kind)

@@ -29,6 +29,7 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
     write_manifest_list,
 )
+from pyiceberg.table import CreateTableTransaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import IcebergBaseModel, TableVersion
@@ -149,6 +150,11 @@ def unnumbered_rows(manifest: ManifestFile) -> int:
 def metadata_json(metadata: TableMetadata) -> str:
     """Return metadata as PyIceberg writes it, also that of version 3, whose own class refuses to."""
     return IcebergBaseModel.model_dump_json(metadata)
+
+
+def staged_metadata(transaction: CreateTableTransaction) -> TableMetadata:
+    """Return the metadata of a table that is staged, in any version: the transaction's own property refuses version 3."""
+    return transaction._table.metadata  # noqa: SLF001
 
 
 def in_version(metadata: TableMetadata, version: int) -> TableMetadata:

@@ -27,6 +27,7 @@ from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.names import find_sources, safe_names
 from iceberg_ds.table.nested_arrow import split_lists, split_maps, to_json
 from iceberg_ds.table.nested_fields import at_any_depth
+from iceberg_ds.table.variant import VARIANT, VariantType, as_variants, is_variant
 
 _UUID_BYTES = 16
 _UUID = pa.uuid()
@@ -53,6 +54,7 @@ _PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
     ice.BinaryType: pa.binary(),
     ice.UUIDType: _UUID,
     ice.UnknownType: pa.null(),
+    VariantType: VARIANT,
 }
 
 
@@ -136,14 +138,18 @@ def _with_safe_names(fields: Iterable[pa.Field]) -> list[pa.Field]:
 
 
 def _with_safe_names_below(field: pa.Field) -> pa.Field:
-    if pa.types.is_struct(field.type):
+    if _has_fields(field.type):
         return field.with_type(pa.struct(_with_safe_names(field.type)))
     return _with_nested(field, _with_safe_names_below)
 
 
+def _has_fields(data_type: pa.DataType) -> bool:
+    return pa.types.is_struct(data_type) and not is_variant(data_type)
+
+
 def _optional_below(field: pa.Field) -> pa.Field:
     """Return the field with every nested field optional that can be missing because a struct around it is null."""
-    if pa.types.is_struct(field.type):
+    if _has_fields(field.type):
         children = [child.with_nullable(child.nullable or field.nullable) for child in field.type]
         field = field.with_type(pa.struct(children))
     return _with_nested(field, _optional_below)
@@ -152,7 +158,7 @@ def _optional_below(field: pa.Field) -> pa.Field:
 def _with_nested(field: pa.Field, change: Callable[[pa.Field], pa.Field]) -> pa.Field:
     """Return the field with what `change` makes of each field directly below it."""
     data_type = field.type
-    if pa.types.is_struct(data_type):
+    if _has_fields(data_type):
         return field.with_type(pa.struct([change(child) for child in data_type]))
     if pa.types.is_list(data_type):
         return field.with_type(pa.list_(change(data_type.value_field)))
@@ -335,7 +341,7 @@ class _Place:
         return replace(self, path=f"{self.path}.{name}", field=field, named=named)
 
 
-def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> pa.Array:
+def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> pa.Array:  # noqa: PLR0911  # one a kind
     """Return `values` in the type of the file.
 
     Args:
@@ -344,6 +350,8 @@ def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> p
         null_parents: How many of the structs around them are null.
     """
     _check_required(values, null_parents, place)
+    if is_variant(place.type):
+        return as_variants(values)
     if pa.types.is_null(values.type) or not len(values):
         return pa.nulls(len(values), place.type)
     if pa.types.is_nested(values.type) and pa.types.is_string(place.type):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import SchemaMismatchError
@@ -320,8 +320,8 @@ def can_still_read(written: Schema, current: Schema) -> list[str]:
 
 
 def _unreadable(written: IcebergType, current: IcebergType, path: str) -> list[str]:
-    if written.is_primitive or current.is_primitive:
-        is_readable = written.is_primitive and current.is_primitive and is_lossless(written, current)
+    if isinstance(written, PrimitiveType) or isinstance(current, PrimitiveType):
+        is_readable = is_lossless(written, current)
         return [] if is_readable else [f"column '{path}' was {written} and is {current}"]
     before = {field.field_id: field for field in children(written)}
     problems = []

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
+
+from iceberg_ds.table.variant import VARIANT, VariantType
 
 _T = TypeVar("_T")
 
@@ -66,10 +68,10 @@ def parse_mode(text: str) -> MetricsMode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One column of the Parquet file: a primitive field at any depth.
+    """One column of the Parquet file: a primitive field at any depth, or one part of a variant.
 
     Attributes:
-        field_id: Its Iceberg field id.
+        field_id: Its Iceberg field id; both parts of a variant have the variant's.
         field_type: Its Iceberg type.
         path: How to reach its values in a row batch: positions of struct fields, `LIST_STEP`, `KEY_STEP`, `VALUE_STEP`.
         is_repeated: Whether it lies inside a list or a map.
@@ -112,6 +114,8 @@ def leaf_columns(schema: Schema, properties: Mapping[str, str], order: SortOrder
             mode = _DEFAULT_MODE
         if (key := f"{_COLUMN_PREFIX}{name}") in properties:
             mode = _parsed(properties, key, parse_mode)
+        if isinstance(field_type, VariantType):
+            mode = replace(mode, bounds=False)
         is_repeated = any(isinstance(step, str) for step in path)
         leaves.append(Leaf(field_id=field_id, field_type=field_type, path=path, is_repeated=is_repeated, mode=mode))
     return tuple(leaves)
@@ -163,5 +167,7 @@ def _walk_type(
         case MapType():
             yield from _walk_type(field_type.key_id, field_type.key_type, (*path, KEY_STEP))
             yield from _walk_type(field_type.value_id, field_type.value_type, (*path, VALUE_STEP))
+        case VariantType():
+            yield from ((field_id, field_type, (*path, part)) for part in range(len(VARIANT)))
         case PrimitiveType():
             yield field_id, field_type, path

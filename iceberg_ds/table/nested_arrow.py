@@ -2,7 +2,7 @@
 
 A slice shares its entries with other rows, and a null may hide entries: only entries of a column's own rows are seen.
 JSON is printed as Spark's `to_json` prints it, except for nulls, which are kept; timestamps, which are in UTC and keep
-their microseconds; and keys of maps, which are printed like values. Knows only Arrow.
+their microseconds; and keys of maps, which are printed like values. Knows Arrow, and how Spark prints a variant.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import math
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from iceberg_ds.table.variant import as_json, is_sent_variant
 
 _NULL = "null"
 _MUST_BE_ESCAPED = r'["\\\x00-\x1f]'
@@ -60,7 +62,7 @@ def to_json(values: pa.Array) -> pa.Array:
     if not pa.types.is_nested(values.type):
         return _flat(values)
     if pa.types.is_struct(values.type):
-        text = _structs(values)
+        text = as_json(values) if is_sent_variant(values.type) else _structs(values)
     elif pa.types.is_map(values.type):
         text = _maps(values)
     else:

@@ -18,6 +18,7 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from iceberg_ds.table.arrow_schema import FIELD_ID_KEY, repeated
 from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
+from iceberg_ds.table.variant import VariantType, as_variants, has_parts_of_variant
 
 NO_VALUES: Mapping[int, object] = {}
 
@@ -35,7 +36,9 @@ def _has_ids(field: pa.Field) -> bool:
         return _has_ids(data_type.key_field) and _has_ids(data_type.item_field)
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return _has_ids(data_type.value_field)
-    return not pa.types.is_struct(data_type) or all(_has_ids(child) for child in data_type)
+    if not pa.types.is_struct(data_type) or (has_parts_of_variant(data_type) and not any(map(field_id, data_type))):
+        return True
+    return all(_has_ids(child) for child in data_type)
 
 
 def with_field_ids(file_schema: pa.Schema, mapping: NameMapping) -> pa.Schema:
@@ -122,6 +125,8 @@ class _Projection:
     def _values(self, values: pa.Array, wanted: IcebergType) -> pa.Array:
         mask = values.is_null()
         match wanted:
+            case VariantType():
+                return as_variants(values)
             case StructType():
                 own = list(values.type)
                 inside = [pc.struct_field(values, position) for position in range(len(own))]

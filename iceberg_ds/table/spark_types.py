@@ -38,6 +38,7 @@ from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bad_values import needs_cast
 from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.names import repeated_names, why_reserved
+from iceberg_ds.table.variant import VariantType, holds_variant
 
 # Types that Iceberg has no types of their own for.
 _SAME = (spark.ByteType, spark.ShortType, spark.CharType, spark.VarcharType)
@@ -56,6 +57,7 @@ _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
     spark.DateType: DateType(),
     spark.TimestampType: TimestamptzType(),
     spark.TimestampNTZType: TimestampType(),
+    spark.VariantType: VariantType(),
 }
 _SPARK_TYPES: dict[type[IcebergType], spark.DataType] = {
     type(ours): theirs() for theirs, ours in reversed(_PRIMITIVES.items()) if theirs not in _SAME
@@ -74,6 +76,7 @@ _FORMS: dict[type[IcebergType], str] = {
     UUIDType: "give it as string, such as f79c3e09-677c-4bbd-a479-3f349cb785e7, or as binary of 16 bytes",
     FixedType: "give it as binary of that length",
     TimeType: "give it as string, such as 10:00:00.5, or as time",
+    VariantType: "make a variant of it: parse_json of a text, to_variant_object of a struct, an array or a map",
 }
 _TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
 # Where Spark's Parquet reader looks for the id of a field.
@@ -87,7 +90,6 @@ _HINTS = {
     "DayTimeIntervalType": "cast it to decimal(20, 6), which are seconds, or to string",
     "YearMonthIntervalType": "cast it to interval month and that to int, or to string",
     "CalendarIntervalType": "cast it to string",
-    "VariantType": "write it as text, for example to_json(column)",
     "GeometryType": "write it as binary, for example st_asbinary(column)",
     "GeographyType": "write it as binary, for example st_asbinary(column)",
     "StringType": "cast it to plain string, for example collate(column, 'UTF8_BINARY')",
@@ -252,7 +254,7 @@ def cast_type(data_type: spark.DataType, target: IcebergType) -> spark.DataType 
         is_cast = needs_cast(arrow_type(source), arrow_type(target))
     except (UnsupportedTypeError, TypeError):
         return None
-    if not is_cast:
+    if not is_cast or holds_variant(source):
         return None
     if isinstance(target, DecimalType):
         return spark.DecimalType(target.precision, target.scale)
@@ -345,6 +347,8 @@ def next_step(source: IcebergType, target: IcebergType) -> str:
     """Return how values of a type may get into a column of type `target`, which cannot take them as they are."""
     if (form := _FORMS.get(type(target))) is not None:
         return form
+    if isinstance(source, VariantType):
+        return "take the value out of it, for example with variant_get, or try_variant_get for null where it has none"
     if isinstance(target, StringType) or isinstance(source, _CASTS.get(type(target), ())):
         return "cast it to that"
     if isinstance(source, StringType):

@@ -99,7 +99,9 @@ def file_metrics(footer: pq.FileMetaData, leaves: tuple[Leaf, ...], nan_counts: 
         if not leaf.mode.counts:
             continue
         chunks = [group.column(index) for group in groups]
-        sizes[leaf.field_id] = sum(chunk.total_compressed_size for chunk in chunks)
+        # A variant has two columns.
+        size = sum(chunk.total_compressed_size for chunk in chunks)
+        sizes[leaf.field_id] = sizes.get(leaf.field_id, 0) + size
         if leaf.is_repeated:
             continue
         values[leaf.field_id] = sum(chunk.num_values for chunk in chunks)

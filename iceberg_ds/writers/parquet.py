@@ -22,8 +22,10 @@ from pyiceberg.typedef import Record
 from iceberg_ds.io.cleanup import discard_output
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.metrics_config import KEY_STEP, LIST_STEP, VALUE_STEP, Leaf
+from iceberg_ds.table.variant import VariantType
 from iceberg_ds.writers.encodings import DEFAULT_ENCODINGS, Encodings
 from iceberg_ds.writers.metrics import count_nans, file_metrics
+from iceberg_ds.writers.parquet_footer import MarkedOutput
 
 logger = logging.getLogger(__name__)
 
@@ -201,9 +203,11 @@ class ParquetFile:
         self._settings = settings
         self._group_rows = group_rows
         self._stream = io.new_output(path).create(overwrite=True)  # the name is unique: no need to check first
+        variants = {leaf.field_id for leaf in leaves if isinstance(leaf.field_type, VariantType)}
+        self._marked = MarkedOutput(self._stream, variants) if variants else None
         try:
             self._writer = pq.ParquetWriter(
-                self._stream,
+                self._stream if self._marked is None else self._marked,
                 schema,
                 metadata_collector=self._footers,
                 **writer_options(settings, schema, leaves, group_rows),
@@ -252,7 +256,11 @@ class ParquetFile:
             sort_order_id: Id of the sort order of its rows, None if they are unsorted.
             equality_ids: Field ids of the columns by which it deletes rows, None for a data file.
         """
+        if self._marked is not None:
+            self._marked.hold()
         self._writer.close()
+        if self._marked is not None:
+            self._marked.release()
         size = self.row_bytes
         self._stream.close()
         metrics = file_metrics(self._footers[0], self._leaves, self._nan_counts)

@@ -1,36 +1,8 @@
-"""PySpark's daemon of workers, which has imported beforehand what each worker needs (`spark.python.daemon.module`).
-
-Workers are forked from it. After a kill, the next one is there at once, so that a run has time for more kills.
-"""
+"""The daemon of workers that also knows the sink of these runs: after a kill, there is time for more kills."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-
-from pyspark.daemon import manager
-
-_PLANNER = (
-    "iceberg_ds.catalog.client",
-    "iceberg_ds.options.sink_options",
-    "iceberg_ds.planning.plan_write",
-    "pyiceberg.catalog.sql",
-)
-_COMMITTER = (
-    "iceberg_ds.commit.commit",
-    "iceberg_ds.commit.commit",
-    "iceberg_ds.options.sink_options",
-    "pyiceberg.catalog.sql",
-)
-_NEEDS = {
-    "pyspark.sql.worker.write_into_data_source": _PLANNER,
-    "pyspark.sql.worker.commit_data_source_write": _COMMITTER,
-    "pyspark.sql.worker.python_streaming_sink_runner": _COMMITTER,
-    "pyspark.worker": ("iceberg_ds.messages", "iceberg_ds.writers.row_predicates", "iceberg_ds.writers.task_writer"),
-}
+from support.spark.worker_daemon import serve
 
 if __name__ == "__main__":
-    role = sys.argv[1] if len(sys.argv) > 1 else "pyspark.worker"
-    for module in ("chaos.sink", role, *_NEEDS.get(role, ())):
-        importlib.import_module(module)
-    manager()
+    serve("chaos.sink")

@@ -9,13 +9,14 @@ from pyiceberg import types as iceberg
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
-from pyspark.sql.types import StructType
+from pyspark.sql.types import VariantVal
 from support.keys.conversions import convert
 from support.peer.cases import DIFFERS, Peer
 from support.peer.tables import PeerTable, columns
 from support.peer.writes import check, count, found, operations, put, sink_of, upsert
+from support.tables.reading import read_by_tasks
 
-from iceberg_ds.errors import OptionError, SchemaMismatchError
+from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 
 RISINGWAVE = Peer(name="risingwavelabs/risingwave", suites="e2e_test/iceberg")
 
@@ -126,19 +127,20 @@ def test_source_drops_a_column(table: PeerTable, *, is_dropped: bool) -> None:
     check(table, *([(1, "b"), (2, "c")] if is_dropped else [(1, "a", "b"), (2, None, "c")]))
 
 
-@RISINGWAVE.case(
-    "iceberg_sink_variant",
-    verdict=DIFFERS("columns of type variant are refused: write `to_json` of them", see="types.md"),
-)
+@RISINGWAVE.case("iceberg_sink_variant")
 def test_column_of_type_variant(table: PeerTable) -> None:
-    """Values would be written in a form that no reader of version 2 knows."""
-    schema = StructType.fromJson(
-        {"type": "struct", "fields": [{"name": "v", "type": "variant", "nullable": True, "metadata": {}}]}
-    )
-    with pytest.raises(SchemaMismatchError, match="variant"):
+    """Values would be changed, or be taken for something else."""
+    schema = columns(v="variant")
+    with pytest.raises(UnsupportedTableError, match="'v' is of type variant, which tables have from format version 3"):
         sink_of(table).plan(schema)
-
     assert not table.exists()
+
+    texts = ['{"a": [1, "x", null]}', "17"]
+    sent = [{"value": value.value, "metadata": value.metadata} for value in map(VariantVal.parseJson, texts)]
+    put(table, schema, *([(value,)] for value in sent), format_version="3")
+
+    read = read_by_tasks(sink_of(table))
+    assert [VariantVal(**row["v"]).toJson() for row in read] == ['{"a":[1,"x",null]}', "17"]
 
 
 @RISINGWAVE.case("iceberg_v3/sink_no_partition", "iceberg_v3/with_pk_index")

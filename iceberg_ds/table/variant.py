@@ -1,0 +1,114 @@
+"""Pure: the type `variant` of format version 3, and how its values lie in Arrow: two columns of bytes.
+
+Spark sends and takes `value` before `metadata`, files have them the other way round; the bytes are the same. Neither
+part has a field id. Files of other writers may be shredded: parts of the values lie in columns of their types beside
+`value`, and nothing here puts them together again. PyIceberg 0.12 has no such type (apache/iceberg-python#1819); this
+one goes once it has. Sources: Iceberg spec, "Semi-structured Types"; Parquet spec, "Variant Binary Encoding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import TableVersion
+from pyiceberg.types import IcebergType, NestedField, PrimitiveType
+
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.table.nested_fields import at_any_depth, children
+
+_METADATA, _VALUE, _TYPED_VALUE = "metadata", "value", "typed_value"
+# In a file.
+VARIANT = pa.struct([pa.field(_METADATA, pa.binary(), nullable=False), pa.field(_VALUE, pa.binary(), nullable=False)])
+# Where Spark looks whether a struct is a variant.
+_OF_SPARK = {b"variant": b"true"}
+SPARK_VARIANT = pa.struct(
+    [
+        pa.field(_VALUE, pa.binary(), nullable=False),
+        pa.field(_METADATA, pa.binary(), nullable=False, metadata=_OF_SPARK),
+    ]
+)
+
+
+class VariantType(PrimitiveType):
+    """Values whose types are not the same in each row. A leaf of the schema, and yet not primitive: it has no order."""
+
+    root: Literal["variant"] = Field(default="variant")
+
+    @property
+    def is_primitive(self) -> bool:
+        """Return False: it can be no key, no source of a partition or an order, and has no bounds."""
+        return False
+
+    def minimum_format_version(self) -> TableVersion:
+        """Return the first format version that has it."""
+        return 3
+
+
+def holds_variant(kind: IcebergType) -> bool:
+    """Return whether values of a type are variants, or have some inside."""
+    return isinstance(kind, VariantType) or any(_variants(children(kind)))
+
+
+def variant_ids(schema: Schema) -> frozenset[int]:
+    """Return the ids of the variants among the fields of a schema, at any depth."""
+    return frozenset(field.field_id for field in _variants(schema.fields))
+
+
+def _variants(fields: Iterable[NestedField]) -> Iterator[NestedField]:
+    return (field for field in at_any_depth(fields) if isinstance(field.field_type, VariantType))
+
+
+def is_variant(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is `VARIANT`: a struct of the table has ids in its fields, whatever their names."""
+    return bool(pa.types.is_struct(kind) and kind.equals(VARIANT, check_metadata=True))
+
+
+def is_sent_variant(kind: pa.DataType) -> bool:
+    """Return whether an Arrow type is that of a variant from Spark, by its mark."""
+    return pa.types.is_struct(kind) and any((part.metadata or {}).items() >= _OF_SPARK.items() for part in kind)
+
+
+def as_json(values: pa.Array) -> pa.Array:
+    """Return the JSON text of variants that Spark sends, as Spark prints it in UTC; of a null, any text."""
+    from pyspark.sql.types import VariantVal  # noqa: PLC0415  # only rows that are written as JSON need it
+
+    parts = as_variants(values)
+    found = zip(parts.field(_VALUE).to_pylist(), parts.field(_METADATA).to_pylist(), strict=True)
+    return pa.array(
+        ["" if not value else VariantVal(value, metadata).toJson() for value, metadata in found], pa.string()
+    )
+
+
+def has_parts_of_variant(kind: pa.StructType) -> bool:
+    """Return whether the names of the fields of a struct in a file are those of a variant, shredded or not."""
+    names = {part.name for part in kind}
+    return _METADATA in names and bool(names & {_VALUE, _TYPED_VALUE})
+
+
+def as_variants(values: pa.Array, kind: pa.StructType = VARIANT) -> pa.Array:
+    """Return variants as files have them, or as Spark takes them.
+
+    Args:
+        values: Variants of either kind, or of a file of another writer.
+        kind: `VARIANT` or `SPARK_VARIANT`.
+
+    Raises:
+        UnsupportedTableError: They are shredded.
+    """
+    if pa.types.is_null(values.type):
+        values = pa.nulls(len(values), VARIANT)
+    if values.type.get_field_index(_TYPED_VALUE) >= 0:
+        raise UnsupportedTableError(
+            "Cannot read a column of type variant: a file has it shredded, its values are partly in columns of their "
+            "own types. Spark's Parquet reader reads such files (reader=spark); to have them written anew, set the "
+            "table property write.parquet.shred-variants to false and rewrite the data files with the engine that "
+            "wrote them."
+        )
+    # Where a variant is null its parts may be null, and Parquet has them required.
+    parts = [pc.fill_null(values.field(part.name), b"") for part in kind]
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null() if values.null_count else None)

@@ -1,0 +1,122 @@
+"""Variants in Arrow, and what PyIceberg makes of their type."""
+
+from __future__ import annotations
+
+import pickle
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
+from pyspark.sql.types import VariantVal
+
+from iceberg_ds.catalog.pyiceberg_patches import know_variants
+from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.table.nested_arrow import to_json
+from iceberg_ds.table.projection import has_field_ids
+from iceberg_ds.table.variant import (
+    SPARK_VARIANT,
+    VARIANT,
+    VariantType,
+    as_variants,
+    holds_variant,
+    is_variant,
+    variant_ids,
+)
+
+V = VariantType()
+SCHEMA = Schema(
+    NestedField(1, "v", V, required=False),
+    NestedField(2, "l", ListType(element_id=3, element_type=V, element_required=False), required=False),
+    NestedField(4, "m", MapType(5, StringType(), 6, V, value_required=False), required=False),
+    NestedField(7, "s", StructType(NestedField(8, "v", V, required=True), NestedField(9, "n", LongType()))),
+)
+TWO = [{"metadata": b"\x01\x00\x00", "value": b"\x0c\x05"}, None]
+
+
+def sent(values: list[object]) -> pa.Array:
+    """Return variants as Spark sends them."""
+    return pa.array(values, SPARK_VARIANT)
+
+
+def test_schema_with_variants_is_written_and_parsed() -> None:
+    """A table with one could not be loaded, wherever the variant is."""
+    know_variants()
+    know_variants()
+
+    text = SCHEMA.model_dump_json()
+    assert text.count('"variant"') == 4
+    assert Schema.model_validate_json(text) == SCHEMA
+    assert Schema.model_validate(SCHEMA.model_dump()) == SCHEMA
+    assert pickle.loads(pickle.dumps(SCHEMA)) == SCHEMA  # noqa: S301  # our own
+    assert SCHEMA.find_type(8) == V
+    assert str(V) == "variant"
+    with pytest.raises(ValueError, match="Type not recognized: varianty"):
+        ListType(**{"element-id": 1, "element": "varianty", "element-required": False})
+
+
+def test_variants_are_found_at_any_depth() -> None:
+    """Their columns would be neither marked nor refused."""
+    assert variant_ids(SCHEMA) == {1, 3, 6, 8}
+    assert [holds_variant(field.field_type) for field in SCHEMA.fields] == [True] * 4
+    assert not holds_variant(StructType(NestedField(9, "n", LongType())))
+
+
+def test_variants_are_transformed_by_nothing() -> None:
+    """Rows would be partitioned or sorted by bytes that mean nothing."""
+    assert not any(one.can_transform(V) for one in (IdentityTransform(), BucketTransform(4), TruncateTransform(4)))
+    assert VoidTransform().can_transform(V)
+    with pytest.raises(ValueError, match="not a primitive type"):
+        Schema(NestedField(1, "v", V, required=True), identifier_field_ids=[1])
+
+
+def test_parts_change_their_order_alone() -> None:
+    """The bytes of one would be read as the other, or a null as a value."""
+    written = as_variants(sent(TWO))
+    assert written.type.equals(VARIANT, check_metadata=True)
+    assert written.to_pylist() == TWO
+    assert as_variants(written, SPARK_VARIANT).equals(sent(TWO))
+    assert as_variants(sent([*TWO, *TWO]).slice(1, 2)).to_pylist() == [None, TWO[0]]
+    assert as_variants(pa.nulls(2)).to_pylist() == [None, None]
+    assert as_variants(sent([])).to_pylist() == []
+
+
+def test_null_variants_have_parts_that_are_not_null() -> None:
+    """Parquet has the parts required: a null in one cannot be written."""
+    found = as_variants(sent(TWO))
+    assert [found.field(part).null_count for part in range(2)] == [0, 0]
+
+
+def test_struct_of_the_table_with_these_names_is_no_variant() -> None:
+    """Its fields would lose their ids."""
+    ids = [{b"PARQUET:field_id": str(number).encode()} for number in (2, 3)]
+    like = pa.struct([part.with_metadata(one) for part, one in zip(VARIANT, ids, strict=True)])
+    assert is_variant(VARIANT)
+    assert not is_variant(like)
+    assert not is_variant(pa.struct([]))
+    one = {b"PARQUET:field_id": b"1"}
+    assert has_field_ids(pa.schema([pa.field("v", VARIANT, metadata=one), pa.field("s", like, metadata=one)]))
+    half = pa.struct([like.field(0), VARIANT.field(1)])
+    assert not has_field_ids(pa.schema([pa.field("s", half, metadata=one)]))
+    assert not has_field_ids(pa.schema([pa.field("v", VARIANT)]))
+
+
+@pytest.mark.parametrize("parts", [("metadata", "value", "typed_value"), ("metadata", "typed_value")])
+def test_shredded_variants_are_refused(parts: tuple[str, ...]) -> None:
+    """A part of each value would be missing."""
+    kind = pa.struct([pa.field(part, pa.int64() if part == "typed_value" else pa.binary()) for part in parts])
+    with pytest.raises(UnsupportedTableError, match=r"shredded.*reader=spark"):
+        as_variants(pa.nulls(1, kind))
+    assert has_field_ids(pa.schema([pa.field("v", kind, metadata={b"PARQUET:field_id": b"1"})]))
+
+
+def test_json_of_a_variant_is_that_of_spark() -> None:
+    """Rows that are kept as text would hold bytes."""
+    texts = ['{"a":[1,"x",null]}', '"17"', "null"]
+    found = [VariantVal.parseJson(text) for text in texts]
+    values = [{"value": one.value, "metadata": one.metadata} for one in found]
+
+    assert to_json(sent([*values, None])).to_pylist() == [*texts, None]
+    inside = pa.array([{"v": values[0]}, None], pa.struct([pa.field("v", SPARK_VARIANT)]))
+    assert to_json(inside).to_pylist() == ['{"v":{"a":[1,"x",null]}}', None]
