@@ -68,6 +68,13 @@ def know_variants() -> None:
     MapType.__init__ = _parsing(MapType.__init__)  # type: ignore[method-assign]
 
 
+def show_variants_to_hive() -> None:
+    """Let a Hive catalog store tables with variants, whose columns are named there as Iceberg's own catalog does."""
+    from pyiceberg.catalog import hive  # noqa: PLC0415  # it loads the libraries of Hive
+
+    hive.HIVE_PRIMITIVE_TYPES[VariantType] = "unknown"
+
+
 def _parsing(construct: Callable[..., None]) -> Callable[..., None]:
     @wraps(construct)
     def parse_and_construct(self: IcebergType, *arguments: object, **data: object) -> None:

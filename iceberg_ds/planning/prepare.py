@@ -104,6 +104,7 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
     Raises:
         OptionError: `partition-by`, `sort-by` or a property do not fit the columns, or Iceberg does not take it; or
             readers do not agree on where files go, or option `location` names the place of another table.
+        UnsupportedTableError: The format version does not have the type of a column.
         TableNotFoundError: `create-table` is false.
         CatalogError: The catalog could not be reached or refused.
     """
@@ -113,16 +114,7 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             f"Table {name} does not exist in {catalog!r}, and option 'create-table' is false: "
             "create it, or allow its creation with create-table=true."
         )
-    # Catalogs make locations of names.
-    if options.location is None and (reason := why_not_a_place("/".join(options.table))) is not None:
-        raise OptionError(
-            f"Cannot create {name}: readers would not agree on a place of that name: {reason}. Choose another name, or "
-            "say where the table goes with option 'location'."
-        )
-    if options.format_version == "3" and not catalog.holds_branches:
-        raise OptionError(
-            f"Cannot create {name}: option 'format-version' is 3, which Nessie does not know: give 2, or leave it out."
-        )
+    _check_creatable(catalog, options, schema)
     with naming_action(f"create {name}"):
         new_table = NewTable(
             schema=schema,
@@ -132,8 +124,6 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
             format_version=options.format_version,
             properties={**NEW_TABLE_PROPERTIES, **new_table_properties(options.table_properties, schema)},
         )
-    if problems := why_not_in_version(schema, int(options.format_version or TableProperties.DEFAULT_FORMAT_VERSION)):
-        raise UnsupportedTableError(f"Cannot create {name}: {'; '.join(problems)}.")
     if problems := misplaced(options.location or "", options.table_properties):
         raise OptionError(f"Cannot create {name}: {'; '.join(problems)}.")
     if options.location is not None and (held := _held_by(catalog, options.location)) is not None:
@@ -152,6 +142,23 @@ def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) ->
         return None
     place = _place_beside(catalog, staged.location, held)
     return catalog.stage_table(options.table, replace(new_table, location=place))
+
+
+def _check_creatable(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> None:
+    """Refuse a table that the catalog, the format version or its own name does not allow; raises as `stage_table`."""
+    name = identifier_text(options.table)
+    # Catalogs make locations of names.
+    if options.location is None and (reason := why_not_a_place("/".join(options.table))) is not None:
+        raise OptionError(
+            f"Cannot create {name}: readers would not agree on a place of that name: {reason}. Choose another name, or "
+            "say where the table goes with option 'location'."
+        )
+    if options.format_version == "3" and not catalog.holds_branches:
+        raise OptionError(
+            f"Cannot create {name}: option 'format-version' is 3, which Nessie does not know: give 2, or leave it out."
+        )
+    if problems := why_not_in_version(schema, int(options.format_version or TableProperties.DEFAULT_FORMAT_VERSION)):
+        raise UnsupportedTableError(f"Cannot create {name}: {'; '.join(problems)}.")
 
 
 def _check_length(name: str, location: str) -> None:

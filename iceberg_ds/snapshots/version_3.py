@@ -153,7 +153,7 @@ def metadata_json(metadata: TableMetadata) -> str:
 
 
 def staged_metadata(transaction: CreateTableTransaction) -> TableMetadata:
-    """Return the metadata of a table that is staged, in any version: the transaction's own property refuses version 3."""
+    """Return the metadata of a staged table in any version; the transaction's own property refuses version 3."""
     return transaction._table.metadata  # noqa: SLF001
 
 

@@ -54,7 +54,6 @@ _PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
     ice.BinaryType: pa.binary(),
     ice.UUIDType: _UUID,
     ice.UnknownType: pa.null(),
-    VariantType: VARIANT,
 }
 
 
@@ -103,7 +102,7 @@ def repeated(value: object, kind: IcebergType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, data_type), count)
 
 
-def arrow_type(kind: IcebergType) -> pa.DataType:
+def arrow_type(kind: IcebergType) -> pa.DataType:  # noqa: PLR0911  # one a kind
     """Return the Arrow type of a column, with the 32-bit offsets that Spark sends.
 
     Raises:
@@ -120,6 +119,8 @@ def arrow_type(kind: IcebergType) -> pa.DataType:
             return pa.decimal128(kind.precision, kind.scale)
         case ice.FixedType():
             return pa.binary(len(kind))
+        case VariantType():
+            return VARIANT
     if (data_type := _PRIMITIVES.get(type(kind))) is None:
         raise TypeError(f"Iceberg's type {kind} has no Arrow type here.")
     return data_type

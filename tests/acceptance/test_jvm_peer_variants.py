@@ -91,6 +91,6 @@ def test_shredded_variants_are_read_by_spark_and_refused_by_tasks(shared: Shared
     assert by_us(spark, shared, "spark") == expected
     with pytest.raises(Exception, match="shredded"):
         by_us(spark, shared, "python")
-    with pytest.raises(DataFileError, match="nothing was committed.*shredded"):
+    with pytest.raises(DataFileError, match=r"nothing was committed.*shredded"):
         iceberg_ds.rewrite_data_files(NAME, spark, options={"warehouse": str(shared.folder), "rewrite-all": "true"})
     assert by_jvm(shared) == expected

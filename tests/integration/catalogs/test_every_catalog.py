@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.catalogs.catalog_table import CatalogTable
 from support.services.fixtures import WITH_TWO
 from support.spark.jobs import StreamJob, numbered, remove_last_commit, write_source
@@ -61,12 +62,15 @@ def test_rows_of_version_3_have_ids_of_their_own(spark: SparkSession, table: Cat
         with pytest.raises(PySparkException, match="option 'format-version' is 3, which Nessie does not know: give 2"):
             table.write(numbered(spark, 0, 3), format_version="3")
         return
-    table.write(numbered(spark, 0, 3), format_version="3")
-    table.write(numbered(spark, 3, 5))
+    variant = F.parse_json(F.lit('{"a": [1]}'))
+    table.write(numbered(spark, 0, 3).withColumn("v", variant), format_version="3")
+    table.write(numbered(spark, 3, 5).withColumn("more", variant), schema_evolution="add-columns")
     iceberg_ds.delete_from(table.name, "id = 1", spark, options=table.options)
 
     table.check_ids(0, 2, 3, 4)
     assert sorted(table.peer.values(f"SELECT _row_id FROM {table.name}")) == [0, 2, 3, 4]  # noqa: S608
+    texts = f"SELECT to_json(coalesce(v, more)) FROM {table.name}"  # noqa: S608
+    assert table.peer.values(texts) == ['{"a":[1]}'] * 4
 
 
 @WITH_TWO

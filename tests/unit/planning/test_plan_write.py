@@ -181,8 +181,8 @@ def test_column_that_does_not_fit_is_refused_by_name(sink: Sink) -> None:
 
 def test_column_without_iceberg_type_is_refused_before_anything_is_created(sink: Sink) -> None:
     """A namespace and an empty table would be left behind."""
-    with pytest.raises(SchemaMismatchError, match="column 'v' holds variant"):
-        sink.plan(spark.StructType([spark.StructField("v", spark.VariantType())]))
+    with pytest.raises(SchemaMismatchError, match="column 'v' holds interval"):
+        sink.plan(spark.StructType([spark.StructField("v", spark.CalendarIntervalType())]))
 
     assert sink.catalog.find_table(IDENTIFIER) is None
 

@@ -18,7 +18,8 @@ from iceberg_ds.table.arrow_schema import arrow_type, file_shape
 _PRIMITIVES = [
     kind()
     for kind in ice.PrimitiveType.__subclasses__()
-    if kind not in (ice.DecimalType, ice.FixedType, ice.GeometryType, ice.GeographyType)
+    if kind.__module__ == ice.__name__
+    and kind not in (ice.DecimalType, ice.FixedType, ice.GeometryType, ice.GeographyType)
 ]
 
 

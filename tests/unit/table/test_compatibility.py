@@ -36,7 +36,6 @@ REFUSED: list[tuple[spark.DataType, str]] = [
     (spark.DayTimeIntervalType(), "interval day to second"),
     (spark.YearMonthIntervalType(), "interval year to month"),
     (spark.CalendarIntervalType(), "interval"),
-    (spark.VariantType(), "variant"),
     (spark.StringType("UTF8_LCASE"), "string collate UTF8_LCASE"),
 ]
 

@@ -571,7 +571,7 @@ def test_names_and_types_that_no_table_takes_are_refused_by_every_policy(policy:
     inner = spark.StructType([spark.StructField("x", LONG), spark.StructField("X", LONG)])
     given = spark.StructType(
         [
-            *frame(Id=LONG, v=spark.VariantType(), twice=LONG, TWICE=LONG, s=inner),
+            *frame(Id=LONG, v=spark.CalendarIntervalType(), twice=LONG, TWICE=LONG, s=inner),
             spark.StructField("", LONG),
         ]
     )
@@ -579,7 +579,7 @@ def test_names_and_types_that_no_table_takes_are_refused_by_every_policy(policy:
     text = refusal(given, table, policy)
 
     assert "column 'Id' could be any of 'id', 'ID'" in text
-    assert "column 'v' is not in the table and holds variant" in text
+    assert "column 'v' is not in the table and holds interval" in text
     assert "columns 'twice' and 'TWICE' have the same name" in text
     assert "column 's' is not in the table and holds a struct whose columns 'x' and 'X' have the same name" in text
     assert "a column has no name" in text

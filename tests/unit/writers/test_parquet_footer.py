@@ -35,7 +35,9 @@ OTHERS = [
             "half": pa.float16(),
             "small": pa.int8(),
             "list": pa.list_(field("element", 120, pa.string())),
-            "map": pa.map_(field("key", 121, pa.string()).with_nullable(False), field("value", 122, pa.int32())),
+            "map": pa.map_(
+                field("key", 121, pa.string()).with_nullable(nullable=False), field("value", 122, pa.int32())
+            ),
         }.items()
     )
 ]
