@@ -47,6 +47,7 @@ from iceberg_ds.table.requests import CommitRequest
 
 # PyIceberg cannot stage a table below several namespaces in catalogs that keep their metadata as files.
 _FLAT_LEVELS = 2
+_HIVE = "pyiceberg.catalog.hive"
 
 _Result = TypeVar("_Result")
 
@@ -114,6 +115,11 @@ class CatalogClient:
     def holds_branches(self) -> bool:
         """Whether a table in this catalog can have branches of its own."""
         return not is_nessie(self._catalog.properties)
+
+    @property
+    def holds_variants(self) -> bool:
+        """Whether a table in this catalog can have columns of type variant: Hive's metastore refuses them."""
+        return not any(kind.__module__ == _HIVE for kind in type(self._catalog).__mro__)
 
     @property
     def is_s3_tables(self) -> bool:

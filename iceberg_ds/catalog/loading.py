@@ -16,12 +16,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from iceberg_ds.catalog.answers import sent_login
 from iceberg_ds.catalog.own_storage import with_own_storage
-from iceberg_ds.catalog.pyiceberg_patches import (
-    fit_rest_messages,
-    know_variants,
-    share_metadata_files,
-    show_variants_to_hive,
-)
+from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages, know_variants, share_metadata_files
 from iceberg_ds.catalog.settings import CatalogSettings, check_history_is_shown, configured_properties, rest_properties
 from iceberg_ds.error_hints import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError, OptionError
@@ -38,7 +33,6 @@ _HIVE_DEFAULTS = {
 _IN_MEMORY_URIS = ("", "sqlite:", "sqlite://", "sqlite:///", "sqlite:///:memory:")
 _CONNECT_ATTEMPTS = 5
 _CONNECT_WAIT_S = 0.2
-_HIVE = "pyiceberg.catalog.hive"
 
 
 def defaults_for(properties: Mapping[str, str]) -> dict[str, str]:
@@ -87,10 +81,7 @@ def _connected(settings: CatalogSettings) -> Catalog:
         try:
             if rest is not None:
                 return _load_rest(settings.name, rest)
-            catalog = load_catalog(settings.name, **properties)
-            if type(catalog).__module__ == _HIVE:
-                show_variants_to_hive()
-            return with_own_storage(catalog)
+            return with_own_storage(load_catalog(settings.name, **properties))
         except Exception as error:
             # Two processes that make the tables of one new SQL catalog at once: the second finds the tables made.
             if attempt < _CONNECT_ATTEMPTS and "already exists" in str(error):

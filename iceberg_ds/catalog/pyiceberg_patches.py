@@ -58,7 +58,7 @@ def fit_rest_messages() -> None:
 @cache
 def know_variants() -> None:
     """Let PyIceberg parse the type `variant`."""
-    parse: Callable[..., IcebergType] = IcebergType.handle_primitive_type.__func__  # type: ignore[attr-defined]
+    parse: Callable[..., IcebergType] = IcebergType.handle_primitive_type.__func__
 
     def parse_any(cls: type[IcebergType], value: object, handler: object) -> IcebergType:
         return _VARIANT if value == str(_VARIANT) else parse(cls, value, handler)
@@ -66,13 +66,6 @@ def know_variants() -> None:
     IcebergType.handle_primitive_type = classmethod(parse_any)  # type: ignore[assignment,method-assign]
     ListType.__init__ = _parsing(ListType.__init__)  # type: ignore[method-assign]
     MapType.__init__ = _parsing(MapType.__init__)  # type: ignore[method-assign]
-
-
-def show_variants_to_hive() -> None:
-    """Let a Hive catalog store tables with variants, whose columns are named there as Iceberg's own catalog does."""
-    from pyiceberg.catalog import hive  # noqa: PLC0415  # it loads the libraries of Hive
-
-    hive.HIVE_PRIMITIVE_TYPES[VariantType] = "unknown"
 
 
 def _parsing(construct: Callable[..., None]) -> Callable[..., None]:

@@ -35,6 +35,7 @@ from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.specs import new_sort_order, new_spec
+from iceberg_ds.table.variant import variant_ids
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ def prepare(
         CatalogError, CommitConflictError, CommitStateUnknownError: A change could not be committed.
     """
     decision = decide(target)
+    _check_variants(catalog, options, decision.metadata.schema())
     if target.table is None:
         if not forks_at_once(options):
             return target, decision
@@ -92,6 +94,20 @@ def prepare(
         target = Target.of(catalog, with_first_snapshot(catalog, options, target.table))
         decision = decide(target)
     return target, decision
+
+
+def _check_variants(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> None:
+    """Refuse variants in a catalog that stores no table with them.
+
+    Raises:
+        UnsupportedTableError: It does not.
+    """
+    if not catalog.holds_variants and (found := sorted(variant_ids(schema))):
+        raise UnsupportedTableError(
+            f"Cannot write to {identifier_text(options.table)}: column '{schema.find_column_name(found[0])}' is of "
+            "type variant, and Hive's metastore takes no table with one, from no writer: write it as text, for example "
+            "to_json(column), or keep the table in another catalog."
+        )
 
 
 def stage_table(catalog: CatalogClient, options: SinkOptions, schema: Schema) -> TableMetadata | None:

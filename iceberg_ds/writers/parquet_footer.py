@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection
-from typing import IO
+
+from pyiceberg.io import OutputStream
 
 _TRAILER = struct.Struct("<I4s")
 # `FileMetaData.schema`, and in each `SchemaElement` of it `field_id` and `logicalType`.
@@ -32,15 +33,12 @@ class MarkedOutput:
         variants: The field ids of its variants, at any depth.
     """
 
-    def __init__(self, stream: IO[bytes], variants: Collection[int]) -> None:
+    closed = False  # Arrow asks; the stream is closed by the one who opened it
+
+    def __init__(self, stream: OutputStream, variants: Collection[int]) -> None:
         self._stream = stream
         self._variants = variants
         self._held: bytearray | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether the stream is closed."""
-        return self._stream.closed
 
     def tell(self) -> int:
         """Return how many bytes the file has, with those that are held back."""

@@ -63,13 +63,19 @@ def test_rows_of_version_3_have_ids_of_their_own(spark: SparkSession, table: Cat
             table.write(numbered(spark, 0, 3), format_version="3")
         return
     variant = F.parse_json(F.lit('{"a": [1]}'))
+    if "hive" in table.service.name:
+        with pytest.raises(
+            PySparkException, match="'v' is of type variant, and Hive's metastore takes no table with one"
+        ):
+            table.write(numbered(spark, 0, 3).withColumn("v", variant), format_version="3")
+        variant = F.lit('{"a":[1]}')
     table.write(numbered(spark, 0, 3).withColumn("v", variant), format_version="3")
     table.write(numbered(spark, 3, 5).withColumn("more", variant), schema_evolution="add-columns")
     iceberg_ds.delete_from(table.name, "id = 1", spark, options=table.options)
 
-    table.check_ids(0, 2, 3, 4)
-    assert sorted(table.peer.values(f"SELECT _row_id FROM {table.name}")) == [0, 2, 3, 4]  # noqa: S608
-    texts = f"SELECT to_json(coalesce(v, more)) FROM {table.name}"  # noqa: S608
+    for column in ("id", "_row_id"):
+        assert sorted(table.peer.values(f"SELECT {column} FROM {table.name}")) == [0, 2, 3, 4]  # noqa: S608
+    texts = f"SELECT CAST(coalesce(v, more) AS string) FROM {table.name}"  # noqa: S608
     assert table.peer.values(texts) == ['{"a":[1]}'] * 4
 
 
