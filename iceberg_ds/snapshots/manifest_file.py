@@ -1,9 +1,8 @@
 """One manifest: what it lists, and how it is written, by a task or by the commit.
 
-Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields and the Avro writer (contract tests hold
-both). Many entries share an Avro block, which makes a manifest a quarter of its size with one block per entry.
-Source: Iceberg spec, "Manifests"; sequence numbers are inherited, so a manifest is written once and used in every
-attempt.
+Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields (a contract test holds them). Many entries
+share an Avro block, which makes a manifest a quarter of its size with one block per entry. Source: Iceberg spec,
+"Manifests"; sequence numbers are inherited, so a manifest is written once and used in every attempt.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
-from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     UNASSIGNED_SEQ,
@@ -35,9 +34,11 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
 from iceberg_ds.plan import ManifestLayout
+from iceberg_ds.snapshots.avro_files import AvroEncoding, AvroWriter
 from iceberg_ds.snapshots.version_3 import VERSION_3, known_first_row_id, with_all_fields
 
 _BLOCK_ENTRIES = 500
+_KNOWN_ENCODINGS = 32  # one for each partition spec and format version
 # PyIceberg has a list of longs, which Iceberg's Java library cannot read; the spec has a list of ints.
 _EQUALITY_IDS = NestedField(
     field_id=135,
@@ -116,13 +117,8 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
     spec, version = layout.spec, cast("TableVersion", layout.format_version)
     sources = Schema(*layout.sources)
     output = io.new_output(draft.path)
-    with AvroOutputFile[ManifestEntry](
-        output_file=output,
-        file_schema=_entry_schema(version, spec, sources),
-        record_schema=_entry_schema(VERSION_3, spec, sources),
-        schema_name="manifest_entry",
-        metadata=_manifest_properties(layout, draft.content),
-    ) as writer:
+    encoding = _entry_encoding(version, spec.partition_type(sources))
+    with AvroWriter[ManifestEntry](output, encoding, _manifest_properties(layout, draft.content)) as writer:
         for block in _blocks(draft.entries):
             writer.write_block(block)
         length = writer.tell()
@@ -175,8 +171,14 @@ def _sources(metadata: TableMetadata, spec: PartitionSpec) -> tuple[NestedField,
     return tuple(NestedField(number, f"source_{number}", kind, required=False) for number, kind in types.items())
 
 
-def _entry_schema(format_version: TableVersion, spec: PartitionSpec, sources: Schema) -> Schema:
-    data_file = data_file_with_partition(format_version=format_version, partition_type=spec.partition_type(sources))
+@lru_cache(_KNOWN_ENCODINGS)
+def _entry_encoding(format_version: TableVersion, partition: StructType) -> AvroEncoding:
+    file, record = (_entry_schema(version, partition) for version in (format_version, VERSION_3))
+    return AvroEncoding.of("manifest_entry", file, record)
+
+
+def _entry_schema(format_version: TableVersion, partition: StructType) -> Schema:
+    data_file = data_file_with_partition(format_version=format_version, partition_type=partition)
     fields = (_EQUALITY_IDS if field.field_id == _EQUALITY_IDS.field_id else field for field in data_file.fields)
     return manifest_entry_schema_with_data_file(format_version=format_version, data_file=StructType(*fields))
 

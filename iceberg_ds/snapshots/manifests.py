@@ -6,32 +6,22 @@ encodes what it adds and fills up the first block with it, and all full blocks b
 unchanged. A freshly read table decides what a snapshot lists; only the file that the snapshot names is not read twice.
 Callers must not change the entries that they get.
 
-Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields, its writers of lists and of Avro files
-(contract tests hold them). Entries are not read by its fast Avro decoder, for two reasons. It cuts doubles to the
-digits of floats: partitions would not be told apart, and entries that are written again would have wrong ones. And it
-does not know the Avro types that a schema defines once and then names, as Iceberg's Java library writes several
-partition fields of one decimal type, or of uuid. Source: Iceberg spec, "Manifests" and "Manifest Lists"; Avro spec,
-"Object Container Files".
+Rests on PyIceberg's inner layout: the positions of `ManifestFile`'s fields, and its writers of lists (contract tests
+hold them). Source: Iceberg spec, "Manifests" and "Manifest Lists"; Avro spec, "Object Container Files".
 """
 
 from __future__ import annotations
 
-import json
 import operator
 import re
-import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from io import BytesIO
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any
 
-from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.encoder import BinaryEncoder
-from pyiceberg.avro.file import AvroFile, AvroFileHeader
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
@@ -47,10 +37,10 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import DoubleType
 
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.snapshots.avro_files import AvroLayout, read_avro
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, avro_codec, layout_of, write_manifest
 from iceberg_ds.snapshots.refs import find_snapshot
 from iceberg_ds.snapshots.version_3 import VERSION_3, inherit_row_ids, list_writer, read_list
@@ -62,9 +52,11 @@ _MAX_ENTRIES = 20_000
 _LIST_WEIGHT = 10  # room that a list takes beside its own entries, in entries
 _BLOCK_ENTRIES = 100
 
-_AVRO_SCHEMA = "avro.schema"
-# The parts of an Avro schema that are types (Avro spec, "Complex Types").
-_TYPES = frozenset({"type", "fields", "items", "values"})
+_ENTRIES: AvroLayout[ManifestEntry] = AvroLayout(
+    schema=MANIFEST_ENTRY_SCHEMAS[VERSION_3],
+    types={-1: ManifestEntry, 2: DataFile},
+    enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+)
 _ADDED_SNAPSHOT_ID = 6
 
 
@@ -256,66 +248,7 @@ def live_paths(io: FileIO, manifest_path: str) -> list[tuple[DataFileContent, st
 
 
 def _entries(io: FileIO, manifest_path: str) -> list[ManifestEntry]:
-    with _ManifestAvroFile(
-        io.new_input(manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[VERSION_3],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as entries:
-        return list(entries)
-
-
-class _ManifestAvroFile(AvroFile[ManifestEntry]):
-    """A manifest file with partition values of any types."""
-
-    def _read_header(self) -> AvroFileHeader:
-        header = super()._read_header()
-        text = header.meta[_AVRO_SCHEMA]
-        if '"fixed"' in text:
-            header.meta[_AVRO_SCHEMA] = json.dumps(_spelled_out(json.loads(text), {}))
-        return header
-
-    @cached_property
-    def _has_doubles(self) -> bool:
-        return any(isinstance(self.schema.find_type(field_id), DoubleType) for field_id in self.schema.field_ids)
-
-    def _read_block(self) -> int:
-        count = super()._read_block()
-        if self.block is not None and self._has_doubles:
-            self.block.block_decoder = _ExactDecoder(self.block.block_decoder)  # type: ignore[assignment]  # quacks alike
-        return count
-
-
-def _spelled_out(schema: Any, known: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON
-    """Return an Avro schema with the definitions of fixed types in place of their names.
-
-    Args:
-        schema: The schema, or a part of it.
-        known: The definitions before it, by name; definitions in it are added.
-    """
-    if isinstance(schema, str):
-        return known.get(schema, schema)
-    if isinstance(schema, list):
-        return [_spelled_out(part, known) for part in schema]
-    if schema.get("type") == "fixed":
-        known[schema["name"]] = schema
-        return schema
-    return {key: _spelled_out(part, known) if key in _TYPES else part for key, part in schema.items()}
-
-
-class _ExactDecoder:
-    """A decoder that reads doubles as the Avro spec defines them, and leaves all else to the inner decoder."""
-
-    def __init__(self, inner: BinaryDecoder) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # any attribute that the reader asks for
-        return getattr(self._inner, name)
-
-    def read_double(self) -> float:
-        """Read eight bytes, the lowest first (Avro spec, "Primitive Types")."""
-        (number,) = struct.unpack("<d", self._inner.read(8))
-        return float(number)
+    return list(read_avro(io.new_input(manifest_path), _ENTRIES))
 
 
 def draft_added(  # noqa: PLR0913, PLR0917  # most are seldom given

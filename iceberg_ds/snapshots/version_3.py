@@ -12,9 +12,9 @@ the manifest adds inherit them in their order, and the rows of a file in theirs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
-from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
@@ -34,6 +34,7 @@ from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import IcebergBaseModel, TableVersion
 
+from iceberg_ds.snapshots.avro_files import AvroEncoding, AvroLayout, AvroWriter, read_avro
 from iceberg_ds.table.lineage import FileLineage
 
 VERSION_3: TableVersion = 3
@@ -45,6 +46,11 @@ _CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[144], _POSITIONS[145]
 _LIST_FIELDS = MANIFEST_LIST_FILE_SCHEMAS[VERSION_3].fields
 # Spec, "Manifest Lists": first_row_id.
 _LIST_FIRST_ROW_ID = [field.field_id for field in _LIST_FIELDS].index(520)
+_LISTED: AvroLayout[ManifestFile] = AvroLayout(
+    schema=MANIFEST_LIST_FILE_SCHEMAS[VERSION_3],
+    types={-1: ManifestFile, 508: PartitionFieldSummary},
+    enums={517: ManifestContent},
+)
 
 
 def with_all_fields(data_file: DataFile) -> DataFile:
@@ -188,13 +194,7 @@ def with_settled_ids(metadata: TableMetadata, manifests: Iterable[ManifestFile])
 
 def read_list(io: FileIO, path: str) -> Iterator[ManifestFile]:
     """Yield the manifests of a manifest list of any version, with the fields of version 3."""
-    with AvroFile[ManifestFile](
-        io.new_input(path),
-        MANIFEST_LIST_FILE_SCHEMAS[VERSION_3],
-        read_types={-1: ManifestFile, 508: PartitionFieldSummary},
-        read_enums={517: ManifestContent},
-    ) as manifests:
-        yield from manifests
+    yield from read_avro(io.new_input(path), _LISTED)
 
 
 def list_writer(
@@ -215,6 +215,11 @@ def list_writer(
     )
 
 
+@cache
+def _list_encoding() -> AvroEncoding:
+    return AvroEncoding.of("manifest_file", MANIFEST_LIST_FILE_SCHEMAS[VERSION_3])
+
+
 class _ListWriter(ManifestListWriterV2):
     """Writes a manifest list of version 3, and numbers the rows of its manifests in the order of the list."""
 
@@ -228,8 +233,7 @@ class _ListWriter(ManifestListWriterV2):
 
     def __enter__(self) -> ManifestListWriter:
         """Open the file; PyIceberg's writer takes records of version 2 alone."""
-        schema = MANIFEST_LIST_FILE_SCHEMAS[VERSION_3]
-        self._writer = AvroOutputFile[ManifestFile](self._output_file, schema, "manifest_file", metadata=self._meta)
+        self._writer = AvroWriter[ManifestFile](self._output_file, _list_encoding(), self._meta)
         self._writer.__enter__()
         return self
 

@@ -107,6 +107,7 @@ RESTS_ON_INNER_PARTS = {
     "catalog.own_storage",
     "inspect.executors",
     "pyiceberg_inner",
+    "snapshots.avro_files",
     "snapshots.manifest_file",
     "snapshots.manifests",
     "snapshots.version_3",

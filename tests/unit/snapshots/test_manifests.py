@@ -180,13 +180,13 @@ def test_many_entries_share_an_avro_block(sink: Sink, table: Table, monkeypatch:
     monkeypatch.setattr(manifest_file, "_BLOCK_ENTRIES", 4)
     (file,) = files_of(sink.write(rows(2)))
     blocks: list[int] = []
-    original = manifest_file.AvroOutputFile.write_block
+    original = manifest_file.AvroWriter.write_block
 
     def spy(self: object, objects: list[ManifestEntry]) -> None:
         blocks.append(len(objects))
         original(self, objects)  # type: ignore[arg-type]  # the method's own self
 
-    monkeypatch.setattr(manifest_file.AvroOutputFile, "write_block", spy)
+    monkeypatch.setattr(manifest_file.AvroWriter, "write_block", spy)
 
     (manifest,) = added_manifests(table.metadata, [file] * 10)
 

@@ -1,0 +1,177 @@
+"""Avro files of manifests and manifest lists, read and written by PyIceberg's readers and writers of values.
+
+PyIceberg works out for each file how its schema is decoded or encoded, which takes longer than most manifests take. It
+is kept here for each schema: the manifests of a table have few. Values are read otherwise than by PyIceberg in two
+respects. Its fast decoder cuts doubles to the digits of floats: partitions would not be told apart, and entries that
+are written again would have wrong ones. And it does not know the Avro types that a schema defines once and then names,
+as Iceberg's Java library writes several partition fields of one decimal type, or of uuid.
+
+Rests on PyIceberg's inner layout: how its files open and write their headers (contract tests hold it). Source: Avro
+spec, "Object Container Files".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache, lru_cache
+from typing import Any, Generic, TypeVar
+
+from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.reader import Reader
+from pyiceberg.avro.resolver import construct_writer, resolve_reader, resolve_writer
+from pyiceberg.avro.writer import Writer
+from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import StructProtocol
+from pyiceberg.types import DoubleType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+_T = TypeVar("_T", bound=StructProtocol)
+_AVRO_SCHEMA = "avro.schema"
+# The parts of an Avro schema that are types (Avro spec, "Complex Types").
+_TYPES = frozenset({"type", "fields", "items", "values"})
+# Schemas of which is kept how they are decoded: a table has one for each partition spec and format version.
+_KNOWN_SCHEMAS = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AvroLayout(Generic[_T]):
+    """What the records of a kind of files are read into; told from others by which object it is.
+
+    Attributes:
+        schema: The fields to read; those that a file lacks are null.
+        types: The classes of records, by the id of the field that holds them, -1 for the whole.
+        enums: The enumerations, by field id.
+    """
+
+    schema: Schema
+    types: Mapping[int, Callable[..., StructProtocol]]
+    enums: Mapping[int, Callable[..., Enum]]
+
+
+def read_avro(file: InputFile, layout: AvroLayout[_T]) -> Iterator[_T]:
+    """Yield the records of a file."""
+    with _AvroFile(file, layout) as records:
+        yield from records
+
+
+class _AvroFile(AvroFile[_T]):
+    """A file whose partition values may be of any types."""
+
+    def __init__(self, file: InputFile, layout: AvroLayout[_T]) -> None:
+        super().__init__(file)
+        self._layout = layout
+
+    def __enter__(self) -> AvroFile[_T]:
+        """Read the file and its header."""
+        with self.input_file.open() as stream:
+            self.decoder = new_decoder(stream.read())
+        self.header = self._read_header()
+        if _AVRO_SCHEMA not in self.header.meta:
+            raise ValueError("No schema found in Avro file headers")
+        self.reader, self._has_doubles = _decoding(self.header.meta[_AVRO_SCHEMA], self._layout)
+        return self
+
+    def _read_block(self) -> int:
+        count = super()._read_block()
+        if self.block is not None and self._has_doubles:
+            self.block.block_decoder = _ExactDecoder(self.block.block_decoder)  # type: ignore[assignment]  # quacks alike
+        return count
+
+
+@lru_cache(_KNOWN_SCHEMAS)
+def _decoding(text: str, layout: AvroLayout[Any]) -> tuple[Reader, bool]:
+    """Return what reads records of an Avro schema, and whether there are doubles among their values."""
+    parsed = json.loads(text)
+    schema = AvroSchemaConversion().avro_to_iceberg(_spelled_out(parsed, {}) if '"fixed"' in text else parsed)
+    reader = resolve_reader(schema, layout.schema, dict(layout.types), dict(layout.enums))
+    return reader, any(isinstance(schema.find_type(field_id), DoubleType) for field_id in schema.field_ids)
+
+
+def _spelled_out(schema: Any, known: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON
+    """Return an Avro schema with the definitions of fixed types in place of their names.
+
+    Args:
+        schema: The schema, or a part of it.
+        known: The definitions before it, by name; definitions in it are added.
+    """
+    if isinstance(schema, str):
+        return known.get(schema, schema)
+    if isinstance(schema, list):
+        return [_spelled_out(part, known) for part in schema]
+    if schema.get("type") == "fixed":
+        known[schema["name"]] = schema
+        return schema
+    return {key: _spelled_out(part, known) if key in _TYPES else part for key, part in schema.items()}
+
+
+class _ExactDecoder:
+    """A decoder that reads doubles as the Avro spec defines them, and leaves all else to the inner decoder."""
+
+    def __init__(self, inner: BinaryDecoder) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # any attribute that the reader asks for
+        return getattr(self._inner, name)
+
+    def read_double(self) -> float:
+        """Read eight bytes, the lowest first (Avro spec, "Primitive Types")."""
+        (number,) = struct.unpack("<d", self._inner.read(8))
+        return float(number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AvroEncoding:
+    """How the records of a kind of files are written.
+
+    Attributes:
+        writer: Writes a record.
+        schema_text: The Avro schema of a file.
+    """
+
+    writer: Writer
+    schema_text: str
+
+    @classmethod
+    def of(cls, name: str, schema: Schema, records: Schema | None = None) -> AvroEncoding:
+        """Return how records are written.
+
+        Args:
+            name: Name of the records.
+            schema: The fields in the file.
+            records: The fields of the records in memory, None for the same.
+        """
+        return cls(
+            writer=construct_writer(schema) if records is None else resolve_writer(records, schema),
+            schema_text=json.dumps(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name)),
+        )
+
+
+class AvroWriter(AvroOutputFile[_T]):
+    """A file that is written block by block.
+
+    Args:
+        file: Where it goes.
+        encoding: How its records are written.
+        metadata: Further entries of its header, Avro's name of the codec among them.
+    """
+
+    def __init__(self, file: OutputFile, encoding: AvroEncoding, metadata: Mapping[str, str]) -> None:
+        self.output_file = file
+        self.sync_bytes = os.urandom(SYNC_SIZE)
+        self.writer = encoding.writer
+        self.metadata = {**metadata, _AVRO_SCHEMA: encoding.schema_text}
+
+    def _write_header(self) -> None:
+        _header_writer().write(self.encoder, AvroFileHeader(MAGIC, self.metadata, self.sync_bytes))
+
+
+@cache
+def _header_writer() -> Writer:
+    return construct_writer(META_SCHEMA)
