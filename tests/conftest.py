@@ -32,7 +32,7 @@ _NO_SHRINKING = [Phase.explicit, Phase.generate]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "ci",
-    max_examples=20,
+    max_examples=12,
     deadline=None,
     suppress_health_check=_SLOW,
     derandomize=True,

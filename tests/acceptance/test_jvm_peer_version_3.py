@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.peer.jvm_peer import PeerError, Row
 from support.spark.session import shared_session
 from support.tables.reading import read_by_tasks
@@ -223,6 +223,7 @@ def test_branches_number_their_rows_apart(shared: SharedCatalog) -> None:
     assert numbers == sorted(set(numbers), key=lambda number: number or 0)
 
 
+@EXHAUSTIVE
 def test_merged_manifests_keep_the_ids(shared: SharedCatalog) -> None:
     """Rows would get other ids when the manifests that list their files are merged or written again."""
     merging = {"commit.manifest-merge.enabled": "true", "commit.manifest.min-count-to-merge": "3"}

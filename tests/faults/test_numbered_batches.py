@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import unreferenced_files
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.hooked_sink import HookedSink
 from support.spark.jobs import SCHEMA, BatchJob, dump, numbered, remove_last_commit, write_source
@@ -73,6 +73,7 @@ def into_two_tables(house: Warehouse, armed: Mapping[str, str]) -> Callable[[Dat
     return write
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("point", few(1, [Point.AFTER_COMMIT, Point.BEFORE_COMMIT]))
 def test_micro_batch_that_is_repeated_lands_once_in_each_table(
     house: Warehouse, spark: SparkSession, tmp_path: Path, point: Point

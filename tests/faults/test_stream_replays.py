@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.faults import Action, Fault, Point
 from support.spark.jobs import dump, remove_last_commit
 from support.spark.process import SparkProcess, wait_until
@@ -117,6 +118,7 @@ def test_replay_without_property_commits_once(finished: Stream, spark: SparkSess
     assert finished.snapshots() == 5
 
 
+@EXHAUSTIVE
 def test_rolled_back_checkpoint_is_refused(finished: Stream, spark: SparkSession) -> None:
     """A restored backup of the checkpoint would bring the rows of two epochs into the table again."""
     backup = finished.copy("backup")

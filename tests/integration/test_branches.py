@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from support.checks.invariants import unreferenced_files
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.faults import Action, Fault, Point
 from support.spark.jobs import dump, numbered, write_source
 from support.spark.process import SparkProcess
@@ -58,6 +59,7 @@ def test_stream_to_a_branch_whose_driver_is_killed_lands_once_and_leaves_main_al
     assert unreferenced_files(house.table()) == set()
 
 
+@EXHAUSTIVE
 def test_stream_goes_on_beside_the_publishing_of_its_branch(spark: SparkSession, stream: Stream) -> None:
     """Each publishing would stop the stream, or its rows be published twice."""
     house = stream.warehouse

@@ -10,6 +10,7 @@ import pyspark
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.spark.jobs import BatchJob, StreamJob, dump, numbered, write_source
 from support.spark.process import SparkProcess
 from support.spark.session import shared_session
@@ -106,6 +107,7 @@ def test_register_keeps_the_users_size_of_arrow_batches(new_session: SparkSessio
     assert new_session.conf.get(MAX_BYTES) == "1000000"
 
 
+@EXHAUSTIVE
 def test_batch_and_stream_work_without_registration_in_a_fresh_process(
     driver: SparkProcess, house: Warehouse, tmp_path: Path
 ) -> None:

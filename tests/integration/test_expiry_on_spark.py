@@ -118,6 +118,7 @@ def test_manifest_that_cannot_be_read_leaves_all_files(spark: SparkSession, sink
     assert stored(sink) == before
 
 
+@EXHAUSTIVE
 def test_job_that_fails_once_snapshots_are_removed_is_told(
     spark: SparkSession, sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

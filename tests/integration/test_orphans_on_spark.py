@@ -167,6 +167,7 @@ def test_nothing_goes_while_a_manifest_cannot_be_read(spark: SparkSession, sink:
     assert stray.exists()
 
 
+@EXHAUSTIVE
 def test_listing_that_misses_files_deletes_no_other(spark: SparkSession, sink: Sink) -> None:
     """Files that an inventory leaves out would be taken for moved ones, or others for them."""
     for number in range(3):
@@ -205,6 +206,7 @@ def test_files_of_a_table_whose_name_begins_with_this_ones_stay(spark: SparkSess
         removed(sink, spark, location=f"file://{beside}")
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("by", few(1, ["listing", "inventory", "inventory without metadata"]))
 def test_files_of_a_table_below_stay(spark: SparkSession, sink: Sink, by: str) -> None:
     """Another table would be deleted with this one's rubbish, most of all where an inventory has data files alone."""
@@ -255,6 +257,7 @@ def test_inventory_may_be_a_view(spark: SparkSession, sink: Sink) -> None:
         removed(sink, spark, file_list=spark.range(1))
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("mode", few(1, ["error", "ignore", "delete"]))
 def test_path_that_differs_in_its_prefix_is_told_by_the_mode(
     spark: SparkSession, sink: Sink, mode: PrefixMismatchMode

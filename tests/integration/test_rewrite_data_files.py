@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import listed, rows_of
+from support.exhaustive import EXHAUSTIVE
 from support.spark.tables import FORMAT, Warehouse
 from support.tables.sink import NAME
 
@@ -81,6 +82,7 @@ def test_failed_job_commits_nothing(spark: SparkSession, house: Warehouse, monke
     assert len(house.table().metadata.snapshots) == 6
 
 
+@EXHAUSTIVE
 def test_upserts_beside_rewrites_keep_their_rows(spark: SparkSession, house: Warehouse) -> None:
     """A rewrite would take back an upsert, or an upsert find no row to replace."""
     fill(spark, house)

@@ -19,14 +19,17 @@ import iceberg_ds
 from iceberg_ds.fault_points import FaultPoint
 
 ENCODINGS = {"2": "position", "3": "deletion-vector"}
-KINDS = [
-    ("2", ""),
-    ("3", ""),
-    ("3", "region"),  # rows move between partitions
-    ("2", "bucket(4, id)"),
-]
+KINDS = few(
+    2,
+    [
+        ("2", ""),
+        ("3", ""),
+        ("3", "region"),  # rows move between partitions
+        ("2", "bucket(4, id)"),
+    ],
+)
 STEPS = few(
-    2, [FaultPoint.MANIFESTS_WRITTEN, FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMIT_BEGUN, FaultPoint.FILE_CLOSED]
+    1, [FaultPoint.MANIFESTS_WRITTEN, FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMIT_BEGUN, FaultPoint.FILE_CLOSED]
 )
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import SparkSession
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.hooked_sink import HookedSink
 from support.spark.jobs import FeedJob, StreamJob, dump
@@ -101,6 +101,7 @@ def test_stream_that_dies_shows_whole_transactions_and_has_each_change_once(  # 
     assert house.rows().sort_by("position") == rows_of_feed(spark, tmp_path, house).sort_by("position")
 
 
+@EXHAUSTIVE
 def test_last_transaction_of_a_feed_without_ends_is_held(
     spark: SparkSession, driver: SparkProcess, house: Warehouse, tmp_path: Path
 ) -> None:

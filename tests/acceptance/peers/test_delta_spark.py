@@ -64,6 +64,7 @@ def test_modes_that_spark_refuses_change_nothing(spark: SparkSession, house: War
     assert ids(house) == [0, 1, 2]
 
 
+@EXHAUSTIVE
 @DELTA.case("DeltaSinkSuite.update mode: not supported")
 def test_output_mode_update_is_refused(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """Totals of each trigger would stay beside those of the last one."""
@@ -78,6 +79,7 @@ def test_output_mode_update_is_refused(spark: SparkSession, house: Warehouse, tm
     assert not house.has_table()
 
 
+@EXHAUSTIVE
 @DELTA.case(
     "DeltaSuite.history includes user-defined metadata for DF.Write API and config setting",
     "DeltaSuite.batch write: append, dynamic partition overwrite set via conf",

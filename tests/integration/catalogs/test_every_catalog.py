@@ -91,6 +91,7 @@ def test_table_that_another_engine_made_takes_rows_of_both(spark: SparkSession, 
     table.check_ids(1, 2, 3, 4)
 
 
+@WITH_TWO
 def test_stream_goes_on_after_a_restart_and_an_epoch_run_again_is_not_written_again(
     spark: SparkSession, table: CatalogTable, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.catalogs.catalog_table import CatalogTable
+from support.exhaustive import EXHAUSTIVE
 from support.services.fixtures import WITH_TWO
 from support.tables.sink import Sink, epoch
 
@@ -73,6 +74,7 @@ def test_keys_of_a_table_that_another_engine_made_become_those_of_the_write(tabl
     ]
 
 
+@EXHAUSTIVE
 @WITH_TWO
 def test_epochs_are_published_converted(table: CatalogTable) -> None:
     """A catalog that cannot drop a branch with the request that publishes it would stop every stream."""

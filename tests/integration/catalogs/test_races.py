@@ -16,6 +16,7 @@ from pyiceberg.catalog import MetastoreCatalog
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.metadata import TableMetadata
+from support.exhaustive import EXHAUSTIVE
 from support.programs.races import Leftovers, all_ids, leftovers, race, wins
 from support.services.servers import CatalogService, ObjectStore
 from support.tables.sink import Sink
@@ -53,6 +54,7 @@ def left_behind(sink: Sink, store: ObjectStore) -> Leftovers:
     return leftovers(table, store.folder / table.metadata.location.removeprefix("s3://"))
 
 
+@EXHAUSTIVE
 def test_all_commits_of_a_race_land(contended: CatalogService, object_store: ObjectStore, tmp_path: Path) -> None:
     """Of jobs that write to one table at once, some would fail, starve, lose rows, or leave files behind."""
     name = unique_table()

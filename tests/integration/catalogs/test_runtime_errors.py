@@ -135,6 +135,7 @@ def test_catalog_that_does_not_let_a_writer_in(
     assert next_step in text
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("status", few(1, [401, 403]))
 def test_commit_that_the_catalog_forbids(spark: SparkSession, lake: Lake, status: int) -> None:
     """Files of a refused commit would stay, or the user would not learn that nothing landed."""

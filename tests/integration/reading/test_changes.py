@@ -121,6 +121,7 @@ def test_row_that_several_deletes_hide_is_one_change(spark: SparkSession, house:
         ]
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("reader", ["spark", pytest.param("python", marks=EXHAUSTIVE)])
 def test_updates_and_net_changes(spark: SparkSession, house: Warehouse, reader: Any) -> None:
     """An audit would show rows deleted and inserted instead of updated, or states that nobody asks for."""

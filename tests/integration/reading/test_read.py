@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FixedType, ListType, LongType, NestedField, StringType, TimeType, UUIDType
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.reader import rows_of
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.tables import Warehouse
 from support.tables.delete_files import add_in_partition, delete_equal, delete_positions, entries, with_ids
 from support.tables.sink import NAME, Sink, embedded_options, local
@@ -158,6 +158,7 @@ def test_equality_deletes_with_nulls_delete_nulls(spark: SparkSession, house: Wa
     assert sorted(row["id"] for row in found) == [1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize(
     ("most_keys", "zone"), few(1, product([deleted_keys.MOST_KEYS, 0], ["America/New_York", "UTC"]))
 )
@@ -273,6 +274,7 @@ def test_read_is_of_one_snapshot(spark: SparkSession, house: Warehouse) -> None:
     assert [frame.count() for frame in frames] == [3, 3]
 
 
+@EXHAUSTIVE
 def test_uuid_fixed_and_time_are_read(spark: SparkSession, house: Warehouse) -> None:
     """Tables of other engines could not be read."""
     text = "f79c3e09-677c-4bbd-a479-3f349cb785e7"
@@ -313,6 +315,7 @@ def test_paths_with_any_signs_are_read(spark: SparkSession, tmp_path: Path, fold
         assert rows(frame) == both(spark, house)
 
 
+@EXHAUSTIVE
 def test_files_of_one_size_are_told_apart(
     spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

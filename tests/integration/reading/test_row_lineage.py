@@ -17,7 +17,7 @@ from pyiceberg.table.update import SetPropertiesUpdate, TableUpdate
 from pyiceberg.types import LongType, NestedField
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.reader import listed, visible_rows
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.tables import Warehouse
 from support.tables.delete_files import add_in_partition, delete_equal, with_ids
 from support.tables.sink import NAME, Sink, embedded_options
@@ -299,6 +299,7 @@ def test_row_level_operations_may_read_them_with_the_place_of_a_row(spark: Spark
     assert both(spark, house, [*PLACE, *LINEAGE], where="id = 4") == [(*found[2][-4:-2], *expected[4])]
 
 
+@EXHAUSTIVE
 def test_streams_and_changes_bring_them(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """Who copies a table could not tell which row of the copy was which."""
     iceberg_ds.register(spark)
