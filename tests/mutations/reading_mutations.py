@@ -190,8 +190,8 @@ READING = (
     Mutation(
         name="0.0 and -0.0 are one value to changes",
         file="reading/change_rows.py",
-        before="        case FloatType() | DoubleType() | MapType():\n            return False\n",
-        after="        case MapType():\n            return False\n",
+        before="        case FloatType() | DoubleType() | MapType() | VariantType():\n            return False\n",
+        after="        case MapType() | VariantType():\n            return False\n",
         spark_tests=(_CHANGED + "test_rows_are_the_same_bit_by_bit",),
     ),
     Mutation(

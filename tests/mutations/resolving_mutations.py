@@ -64,7 +64,7 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="manifests of the runtime with several partition fields of one type cannot be read",
-        file="snapshots/manifests.py",
+        file="snapshots/avro_files.py",
         before="return known.get(schema, schema)",
         after="return schema",
         spark_tests=(

@@ -12,6 +12,8 @@ _PLANS = "unit/planning/test_version_3.py::"
 _DAMAGED = "unit/inspect/test_damaged_version_3.py::"
 _DEFAULTS = "unit/table/test_defaults.py::"
 _WRITES = "unit/writers/test_default_values.py::"
+_FOOTERS = "unit/writers/test_parquet_footer.py::"
+_VARIANTS = "unit/table/test_variant.py::"
 _NUMBERED = _COMMITS + "test_each_snapshot_numbers_the_rows_that_it_adds"
 _UPGRADED = _COMMITS + "test_table_is_upgraded_where_the_user_asks_for_it"
 
@@ -347,5 +349,61 @@ VERSION_3: tuple[Mutation, ...] = (
         before="        if field.initial_default is not None and isinstance(",
         after="        if field.initial_default == 0 and isinstance(",
         tests=("unit/reading/test_spark_columns.py::test_defaults_that_spark_does_not_fill_in_are_told",),
+    ),
+    Mutation(
+        name="variants are not marked in Parquet's footer",
+        file="writers/parquet_footer.py",
+        before="parts += [bytes([steps << 4 | _STRUCT]), _VARIANT]",
+        after="assert steps",
+        tests=(_FOOTERS + "test_file_without_rows_is_marked",),
+    ),
+    Mutation(
+        name="a column that is no variant is marked as one",
+        file="writers/parquet_footer.py",
+        before="if _FIELD_ID in fields and _Cursor(footer, fields[_FIELD_ID]).number() in variants:",
+        after="if _FIELD_ID in fields and _LOGICAL_TYPE not in fields:",
+        tests=(_FOOTERS + "test_any_columns_are_told_apart_by_their_ids",),
+    ),
+    Mutation(
+        name="the parts of a variant change places",
+        file="table/variant.py",
+        before='pc.fill_null(values.field(part.name), b"") for part in kind]',
+        after='pc.fill_null(values.field(part.name), b"") for part in VARIANT]',
+        tests=(_VARIANTS + "test_parts_change_their_order_alone",),
+    ),
+    Mutation(
+        name="a shredded variant is taken for a whole one",
+        file="table/variant.py",
+        before="    if values.type.get_field_index(_TYPED_VALUE) >= 0:\n",
+        after="    if values.type.get_field_index(_VALUE) < 0:\n",
+        tests=(_VARIANTS + "test_shredded_variants_are_refused",),
+    ),
+    Mutation(
+        name="a null variant has parts that are null",
+        file="table/variant.py",
+        before='pc.fill_null(values.field(part.name), b"")',
+        after="values.field(part.name)",
+        tests=(_VARIANTS + "test_null_variants_have_parts_that_are_not_null",),
+    ),
+    Mutation(
+        name="a struct of the table is taken for a variant by the names of its fields",
+        file="table/variant.py",
+        before="kind.equals(VARIANT, check_metadata=True)",
+        after="kind.equals(VARIANT)",
+        tests=(_VARIANTS + "test_struct_of_the_table_with_these_names_is_no_variant",),
+    ),
+    Mutation(
+        name="a file with variants counts as one without field ids",
+        file="table/projection.py",
+        before="if not pa.types.is_struct(data_type) or (",
+        after="if not pa.types.is_struct(data_type) or not data_type.num_fields or False and (",
+        tests=(_VARIANTS + "test_struct_of_the_table_with_these_names_is_no_variant",),
+    ),
+    Mutation(
+        name="variants that print alike are no change",
+        file="reading/change_rows.py",
+        before="            return F.udf(_bytes_of, BinaryType(), useArrow=False)(value)\n",
+        after="            return value.cast('string')\n",
+        spark_tests=("integration/test_variants.py::test_changes_of_variants_are_read",),
     ),
 )

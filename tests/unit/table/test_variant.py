@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
@@ -84,8 +85,13 @@ def test_parts_change_their_order_alone() -> None:
 
 def test_null_variants_have_parts_that_are_not_null() -> None:
     """Parquet has the parts required: a null in one cannot be written."""
-    found = as_variants(sent(TWO))
+    parts = [pa.array([b"\x0c\x05", None], pa.binary()), pa.array([b"\x01\x00\x00", None], pa.binary())]
+    found = as_variants(pa.StructArray.from_arrays(parts, names=["value", "metadata"], mask=pa.array([False, True])))
+
     assert [found.field(part).null_count for part in range(2)] == [0, 0]
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table([found], schema=pa.schema([pa.field("v", VARIANT)])), out)
+    assert pq.read_table(pa.BufferReader(out.getvalue()))["v"].to_pylist() == TWO
 
 
 def test_struct_of_the_table_with_these_names_is_no_variant() -> None:
