@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 _PLAIN_NAME = re.compile(r"[\w.=-]+", re.ASCII)
+_UNKNOWN = "a file that was read is none of the files of the table, by its size or its name"
 # Name of the column with the marks.
 MARK = "__file_mark"
 _MOST_FILES = 256  # of a portion: 8 comparisons
@@ -72,18 +73,21 @@ class Portion(Generic[_Marked]):
 
     def number(self, of: Callable[[_Marked], int]) -> Column:
         """Return the number that `of` returns for a row's file."""
+        return F.expr(self.number_text(of))
+
+    def number_text(self, of: Callable[[_Marked], int]) -> str:
+        """Return the number that `of` returns for a row's file, as SQL: each Column takes several calls of the JVM."""
         values = [of(file) for file in self.files]
         if len(set(values)) == 1:
-            return F.lit(values[0])
+            return str(values[0])
 
-        def among(start: int, end: int) -> Column:
+        def among(start: int, end: int) -> str:
             if end == start + 1:
-                return F.when(F.col(MARK) == self.marks[start], F.lit(values[start]))
+                return f"CASE WHEN {MARK} = {self.marks[start]} THEN {values[start]} END"
             half = (start + end) // 2
-            return F.when(F.col(MARK) < self.marks[half], among(start, half)).otherwise(among(half, end))
+            return f"CASE WHEN {MARK} < {self.marks[half]} THEN {among(start, half)} ELSE {among(half, end)} END"
 
-        unknown = F.raise_error(F.lit("a file that was read is none of the table's files, by its size or its name"))
-        return F.coalesce(among(0, len(values)), unknown)
+        return f"coalesce({among(0, len(values))}, raise_error('{_UNKNOWN}'))"
 
     def text(self, spark: SparkSession, of: Callable[[_Marked], str | None]) -> Column:
         """Return the text that `of` returns for a row's file."""

@@ -110,7 +110,7 @@ def read(  # noqa: PLR0913  # all but two by name
     if loaded.metadata_table is not None:
         found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)
         return selected(request, found, request.columns or found.columns)
-    planned = request.plan(loaded, prunes=is_read_alike(spark, request, loaded))
+    planned = request.plan(loaded, prunes=request.where is not None and is_read_alike(spark, request, loaded))
     why = why_by_python(spark, planned, reader)
     rows = planned_rows(spark, planned, given, why)
     logger.info(
@@ -122,7 +122,7 @@ def read(  # noqa: PLR0913  # all but two by name
         how_read(why),
         (time.monotonic() - started) * 1000,
     )
-    return selected(request, rows, planned.names)
+    return rows if request.where is None else selected(request, rows, planned.names)
 
 
 def session_options(spark: SparkSession) -> dict[str, str]:

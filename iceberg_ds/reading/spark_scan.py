@@ -112,6 +112,9 @@ class SparkScan:
     def _plain(self, tasks: Sequence[ScanTask]) -> DataFrame:
         columns = self._columns(())
         rows = self.read_files([task.data_file for task in tasks], columns)
+        texts = [text for column in columns if (text := _text_of(column)) is not None]
+        if len(texts) == len(columns):  # each Column takes several calls of the JVM
+            return rows.selectExpr(*texts)
         return rows.select(*(_as_shown(column) for column in columns))
 
     def _portion(
@@ -197,7 +200,7 @@ class SparkScan:
         schema = StructType([column.struct_field() for column in columns])
         wanted = [hadoop_path(file.file_path) for file in files]
         try:
-            with listing_files(self.spark, are_local=all(map(is_local, wanted))):
+            with listing_files(self.spark, len(wanted), are_local=all(map(is_local, wanted))):
                 rows = self.spark.read.options(**_OPTIONS).schema(schema).parquet(*wanted)
                 missing = len(wanted) - count_of_files(rows)
         except AnalysisException as error:
@@ -339,13 +342,25 @@ def _deleted_by(task: ScanTask) -> frozenset[tuple[int, ...]]:
 def _is_visible(spark: SparkSession, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> Column:
     """Return whether the bit of a row is not set."""
     words, first = as_words(portion.files, positions)
-    at = portion.number(lambda task: first[task.work.path]) + F.shiftright(_ROW, _WORD_SHIFT).cast("int")
-    bit = F.bit_get(F.get(constant(spark, words), at), F.col(_ROW).bitwiseAND(_BITS_IN_WORD).cast("int"))
+    first_word = portion.number_text(lambda task: first[task.work.path])
+    at = F.expr(f"{first_word} + int(shiftright({_ROW}, {_WORD_SHIFT}))")
+    bit = F.bit_get(F.get(constant(spark, words), at), F.expr(f"int({_ROW} & {_BITS_IN_WORD})"))
     return F.coalesce(bit, F.lit(0)) == 0
+
+
+def _text_of(column: ReadColumn) -> str | None:
+    """Return a column of the result as SQL, without the id of its field; None if it is not shown as it is read."""
+    is_shown = column.has_own_names or isinstance(column.field.field_type, PrimitiveType)
+    if column.is_uuid or column.field.doc is not None or not is_shown:
+        return None
+    # Which Spark's optimiser takes away, so that filters and the columns of a query reach the files.
+    return f"coalesce({quoted(column.name)}) AS {quoted(column.field.name)}"
 
 
 def _as_shown(column: ReadColumn) -> Column:
     """Return a column of the result as it is in the files."""
+    if (text := _text_of(column)) is not None:
+        return F.expr(text)
     return _in_type(F.col(quoted(column.name)), column).alias(column.field.name, metadata=_comment(column))
 
 

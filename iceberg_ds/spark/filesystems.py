@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _IN_JOB_ABOVE = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _MOST_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
 _TASKS_A_CORE = 4
+_FEW_FILES = 32  # unless the session has another limit
 
 
 def has_filesystem(spark: SparkSession, scheme: str) -> bool:
@@ -37,16 +38,20 @@ def count_of_files(rows: DataFrame) -> int:
 
 
 @contextmanager
-def listing_files(spark: SparkSession, *, are_local: bool) -> Iterator[None]:
+def listing_files(spark: SparkSession, count: int, *, are_local: bool) -> Iterator[None]:
     """Let Spark look at files that are read in the block in few tasks, or in none if they are on a local disk.
 
-    Of more than 32 files it would look at each in a task of its own: 6 ms a file. The settings count when a DataFrame
-    is made; with Spark Connect that is when it is used, and then those of the session do.
+    Of more than 32 files it would look at each in a task of its own: 6 ms a file; of fewer it does not. The settings
+    count when a DataFrame is made; with Spark Connect that is when it is used, and then those of the session do.
 
     Args:
         spark: The session, whose settings are as before after the block.
+        count: How many files there are.
         are_local: Whether the files are on the driver's disk.
     """
+    if count <= _FEW_FILES:
+        yield
+        return
     wanted = {_IN_JOB_ABOVE: str(2**31 - 1)} if are_local else {_MOST_TASKS: str(_TASKS_A_CORE * parallelism(spark))}
     before: dict[str, str | None] = {key: spark.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
