@@ -575,3 +575,19 @@ def test_times_of_metadata_tables_are_those_of_the_table(spark: SparkSession, ho
     found = iceberg_ds.read(spark, f"{NAME}.snapshots", options=house.options).selectExpr("unix_millis(committed_at)")
 
     assert found.collect() == [(snapshot.timestamp_ms,)]
+
+
+def test_filters_and_columns_reach_the_files(
+    spark: SparkSession, house: Warehouse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark would read all columns and all rows, and a copy of the table would carry field ids of this one."""
+    rows = spark.sql("SELECT id, id * 2 AS n, named_struct('x', id, 'y', 'text') AS s, 'text' AS t FROM range(10)")
+    house.append(rows)
+
+    read = iceberg_ds.read(spark, "db.t", options=house.options, reader="spark")
+    assert not any(column.metadata for column in read.schema)
+    read.where("n > 4 AND t = 'text'").select("id", "s.x").explain("formatted")
+    plan = capsys.readouterr().out
+    assert "GreaterThan(n,4)" in plan
+    assert "EqualTo(t,text)" in plan
+    assert "ReadSchema: struct<id:bigint,n:bigint,s:struct<x:bigint>,t:string>" in plan
