@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyiceberg.types import IntegerType, LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType, TimestamptzType
 
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.table.lineage import LINEAGE
 
-POS = "_pos"
+POS, PARTITION = "_pos", "_partition"
 CHANGE_TYPE, CHANGE_ORDINAL = "_change_type", "_change_ordinal"
 COMMIT_SNAPSHOT_ID, COMMIT_TIMESTAMP = "_commit_snapshot_id", "_commit_timestamp"
 # Of a read of changes alone. Iceberg's Spark runtime names them so in its view of changes, and Spark the last one.
@@ -19,6 +19,7 @@ EXTRAS = {
         NestedField(2147483646, "_file", StringType(), required=False),
         NestedField(2147483645, POS, LongType(), required=False),
         NestedField(2147483643, "_spec_id", IntegerType(), required=False),
+        NestedField(2147483642, PARTITION, StructType(), required=False),  # the type is the table's
         NestedField(2147483543, CHANGE_TYPE, StringType(), required=False),
         NestedField(2147483542, CHANGE_ORDINAL, IntegerType(), required=False),
         NestedField(2147483541, COMMIT_SNAPSHOT_ID, LongType(), required=False),
@@ -28,8 +29,21 @@ EXTRAS = {
 }
 
 
+def extra_field(name: str, partition: StructType) -> NestedField:
+    """Return a column by its name.
+
+    Args:
+        name: Its name.
+        partition: The type of `_partition` in the table.
+    """
+    field = EXTRAS[name]
+    if name != PARTITION:
+        return field
+    return NestedField(field.field_id, name, partition, required=False)
+
+
 def extra_value(name: str, task: ScanTask) -> str | int:
-    """Return what all rows of a data file have in a column that is neither `_pos` nor of the lineage.
+    """Return what all rows of a data file have in a column that is neither `_pos` nor `_partition` nor of the lineage.
 
     A time is in microseconds.
 

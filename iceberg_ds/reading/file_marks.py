@@ -91,9 +91,12 @@ class Portion(Generic[_Marked]):
 
     def text(self, spark: SparkSession, of: Callable[[_Marked], str | None]) -> Column:
         """Return the text that `of` returns for a row's file."""
-        texts = pa.array([of(file) for file in self.files], pa.string())
+        return self.value(spark, pa.array([of(file) for file in self.files], pa.string()))
+
+    def value(self, spark: SparkSession, values: pa.Array) -> Column:
+        """Return the value for a row's file, of values in the order of the files."""
         places = {id(file): place for place, file in enumerate(self.files)}
-        return F.get(constant(spark, texts), self.number(lambda file: places[id(file)]))
+        return F.get(constant(spark, values), self.number(lambda file: places[id(file)]))
 
 
 def constant(spark: SparkSession, values: pa.Array) -> Column:

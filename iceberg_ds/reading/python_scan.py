@@ -20,13 +20,14 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.name_mapping import parse_mapping_from_json
-from pyiceberg.types import IcebergType
+from pyiceberg.types import IcebergType, StructType
 
 from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
-from iceberg_ds.reading.extras import EXTRAS, POS, extra_value
+from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_value
+from iceberg_ds.reading.partition_column import partition_type, partitions_of
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
@@ -69,6 +70,7 @@ class PythonScan:
         columns: Names of the columns of the result, metadata columns among them.
         key_types: Types of the columns that equality deletes delete by, by field id.
         specs: The table's partition specs, by spec id.
+        partition: The type of column `_partition`.
         name_mapping: The name mapping of files without field ids, as JSON; None if the table has none.
         test: The rows to return; None for all rows.
     """
@@ -80,6 +82,7 @@ class PythonScan:
     columns: Sequence[str]
     key_types: Mapping[int, IcebergType]
     specs: Mapping[int, PartitionSpec]
+    partition: StructType
     name_mapping: str | None
     test: RowTest | None
 
@@ -101,6 +104,7 @@ class PythonScan:
             columns=planned.names,
             key_types=plan.key_types,
             specs=plan.specs,
+            partition=partition_type(plan.metadata),
             name_mapping=plan.metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING),
             test=None if request.where is None else test,
         )
@@ -177,6 +181,9 @@ class PythonScan:
                     columns.append(_lineage(name, values, positions, task))
                 else:
                     columns.append(spark_values(values, field.field_type))
+            elif name == PARTITION:
+                own = partitions_of([task.data_file], self.partition, self.specs)
+                columns.append(own.take(pa.repeat(0, rows.num_rows)))
             else:
                 value = None if name == POS else pa.scalar(extra_value(name, task), arrow_type(EXTRAS[name].field_type))
                 columns.append(positions if value is None else pa.repeat(value, rows.num_rows))

@@ -69,8 +69,9 @@ def read(  # noqa: PLR0913  # all but two by name
         options: `catalog`, `catalog.*`, `warehouse`, `namespace`, `branch`, as for a write. None for no options.
         branch: Read the head of this branch. At most one of this, `snapshot_id`, `as_of` and `tag` is given; without
             any, the head of option `branch`, or of `main`, is read.
-        columns: Names of the columns; also metadata columns, which follow the others: `_file`, `_pos` and `_spec_id`
-            are path of a row's file, position of the row in it from 0, and id of the file's partition spec; `_row_id`
+        columns: Names of the columns; also metadata columns, which follow the others: `_file`, `_pos`, `_spec_id`
+            and `_partition` are path of a row's file, position of the row in it from 0, id of the file's partition
+            spec, and its partition, a struct of the fields of all specs that the table has had; `_row_id`
             and `_last_updated_sequence_number` are the id that a row keeps as it moves, and the sequence number of the
             commit that wrote it, in tables of format version 3 alone, and null for rows without ids. None for the
             table's columns.

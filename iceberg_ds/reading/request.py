@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
-from pyiceberg.types import NestedField, TimeType, UUIDType
+from pyiceberg.types import NestedField, StructType, TimeType, UUIDType
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
@@ -30,8 +30,9 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
 from iceberg_ds.reading.change_history import Beginning, changed_snapshots
 from iceberg_ds.reading.change_scan import plan_changes
-from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
+from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS, PARTITION, extra_field
 from iceberg_ds.reading.metadata_tables import METADATA_TABLES
+from iceberg_ds.reading.partition_column import partition_type
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
 from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
 from iceberg_ds.secrets import masked_problem
@@ -164,7 +165,13 @@ class ReadRequest:
         metadata = self.load_for_tasks().table.metadata
         _, schema = chosen_schema(self.name, metadata, self.choice)
         fields, extras = self.chosen(schema, metadata.format_version)
-        return (*fields, *(EXTRAS[name] for name in extras))
+        partition = partition_type(metadata)
+        self._check_partition(partition, extras)
+        return (*fields, *(extra_field(name, partition) for name in extras))
+
+    def _check_partition(self, partition: StructType, extras: Iterable[str]) -> None:
+        if PARTITION in extras and not partition.fields:
+            raise OptionError(f"Cannot read {self.name}: it has no column '{PARTITION}': it never had partitions.")
 
     def refuse_options_of_streams(self) -> None:
         """Refuse what only a stream can do.
@@ -178,9 +185,11 @@ class ReadRequest:
         """Refuse what only a batch can do.
 
         Raises:
-            OptionError: An option of batches is given.
+            OptionError: An option of batches is given, or `_partition`, whose type changes with the table's specs.
         """
         self._refuse(_OF_BATCHES, "stream")
+        if PARTITION in (self.columns or ()):
+            raise OptionError(f"Cannot read {self.name}: column '{PARTITION}' is none of a stream: leave it out.")
 
     def refuse_options_of_rows(self) -> None:
         """Refuse what only a read of a snapshot's rows can do.
@@ -210,6 +219,7 @@ class ReadRequest:
         with loaded.catalog.hiding_secrets():
             plan = self._plan_rows(table, prunes=prunes) if self.beginning is None else self._plan_changes(table)
             fields, extras = self.chosen(plan.schema, table.metadata.format_version)
+            self._check_partition(partition_type(table.metadata), extras)
             return PlannedRead(
                 request=self,
                 plan=plan,

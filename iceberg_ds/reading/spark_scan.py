@@ -28,8 +28,9 @@ from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.files import is_local
 from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes, deleted_keys
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
-from iceberg_ds.reading.extras import EXTRAS, POS, extra_value
+from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_field, extra_value
 from iceberg_ds.reading.file_marks import MARK, Portion, constant, portions
+from iceberg_ds.reading.partition_column import partition_type, partitions_of
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask, rounds
 from iceberg_ds.reading.spark_columns import ReadColumn, as_text, read_columns
@@ -72,7 +73,7 @@ class SparkScan:
         io: Opens the table's storage on the driver, to read delete files.
         plan: What is read.
         fields: The columns of the result, in order.
-        extras: Further columns of the result: `_file`, `_pos`, `_spec_id` and those of the lineage.
+        extras: Further columns of the result: `_file`, `_pos`, `_spec_id`, `_partition` and those of the lineage.
     """
 
     spark: SparkSession
@@ -106,7 +107,8 @@ class SparkScan:
                 yield self._portion(portion, positions, hiding)
 
     def _nothing(self) -> DataFrame:
-        fields = spark_struct([*self.fields, *(EXTRAS[name] for name in self.extras)])
+        partition = partition_type(self.plan.metadata)
+        fields = spark_struct([*self.fields, *(extra_field(name, partition) for name in self.extras)])
         return self.spark.createDataFrame([], fields)
 
     def _plain(self, tasks: Sequence[ScanTask]) -> DataFrame:
@@ -144,10 +146,18 @@ class SparkScan:
         return rows.select(
             *shown,
             *(
-                _inherited(own[name], name, portion) if name in own else _extra(self.spark, name, portion)
+                _inherited(own[name], name, portion) if name in own else self._extra(name, portion)
                 for name in self.extras
             ),
         )
+
+    def _extra(self, name: str, portion: Portion[ScanTask]) -> Column:
+        """Return a metadata column that is not of the lineage."""
+        if name != PARTITION:
+            return _extra(self.spark, name, portion)
+        files = [task.data_file for task in portion.files]
+        values = partitions_of(files, partition_type(self.plan.metadata), self.plan.specs)
+        return portion.value(self.spark, values).alias(name)
 
     def _deleting(self, portion: Portion[ScanTask], columns: Sequence[ReadColumn]) -> Iterator[_Deleting]:
         """Yield what deletes rows of a portion by key, one for each combination of columns."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from support.catalogs.shared_catalog import SharedCatalog
@@ -87,3 +89,39 @@ def test_tables_that_the_jvm_wrote(shared: SharedCatalog, spark: SparkSession, v
         assert_same(shared, spark, where)
     run(f"CALL system.rewrite_data_files(table => '{NAME}', options => map('rewrite-all', 'true'))")
     assert_same(shared, spark)
+
+
+def test_partitions_of_rows_are_those_of_the_runtime(shared: SharedCatalog, spark: SparkSession) -> None:
+    """Rows would be counted by other partitions than those that the table has."""
+    shared.create_by_jvm(
+        "id BIGINT, part STRING, price DECIMAL(9, 2), at TIMESTAMP, day DATE, raw BINARY",
+        "PARTITIONED BY (part, bucket(4, id), days(at), price, day, truncate(1, raw))",
+    )
+    some = (
+        "SELECT id, IF(id = 3, NULL, concat('p', id % 2)), CAST(id / 4 AS DECIMAL(9, 2)), "
+        "TIMESTAMP'2026-11-22 03:00:00' + make_interval(0, 0, 0, CAST(id AS INT)), DATE'1969-12-30' + CAST(id AS INT), "
+        "CAST(concat('b', id) AS BINARY) FROM range({}, {})"
+    )
+    shared.jvm.run(f"INSERT INTO {NAME} {some.format(0, 5)}")  # no outside input
+    for change in (
+        "DROP PARTITION FIELD part",
+        "DROP PARTITION FIELD price",
+        "ADD PARTITION FIELD months(at)",
+        "RENAME COLUMN part TO region",
+    ):
+        shared.alter(change)
+    shared.jvm.run(f"INSERT INTO {NAME} {some.format(5, 9)}")
+
+    shown = "id", "_spec_id", "to_json(_partition) AS partition"
+    wanted = shared.jvm.sql(f"SELECT {', '.join(shown)} FROM {NAME}")  # noqa: S608
+    expected = {row["id"]: (row["_spec_id"], json.loads(row["partition"])) for row in wanted}
+    for reader in ("spark", "python"):
+        read = iceberg_ds.read(
+            spark,
+            NAME,
+            columns=["id", "_spec_id", "_partition"],
+            options={"warehouse": str(shared.folder)},
+            reader=reader,  # type: ignore[arg-type]
+        )
+        found = {row.id: (row._spec_id, json.loads(row.partition)) for row in read.selectExpr(*shown).collect()}
+        assert found == expected, reader

@@ -108,6 +108,17 @@ def test_metadata_columns_say_where_a_row_is(spark: SparkSession, house: Warehou
     ]
 
 
+def test_partitions_are_refused_where_there_are_none(spark: SparkSession, house: Warehouse) -> None:
+    """An empty struct says nothing, and a stream could not follow a change of the specs."""
+    house.append(events(spark, 3))
+    for reader in READERS:
+        with pytest.raises(OptionError, match="no column '_partition': it never had partitions"):
+            iceberg_ds.read(spark, "db.t", columns=["id", "_partition"], options=house.options, reader=reader)
+    stream = spark.readStream.format("icebergsource").options(**house.options, columns="_partition")
+    with pytest.raises(Exception, match="'_partition'"):
+        stream.load("db.t").writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
+
+
 def test_files_are_passed_over_by_partition_and_metrics(spark: SparkSession, house: Warehouse) -> None:
     """A read of one day would open the files of all days."""
     house.append(events(spark), partition_by="part")
