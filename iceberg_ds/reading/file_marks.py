@@ -66,10 +66,9 @@ class Portion(Generic[_Marked]):
         self.marks.append(mark)
         self._words += _words_of(file)
 
-    def mark(self) -> Column:
-        """Return the mark of a row's file, by the name of the column in which `value` looks for it."""
-        found = F.hash("_metadata.file_name") if self.is_by_name else F.col("_metadata.file_size")
-        return found.alias(MARK)
+    def mark_text(self) -> str:
+        """Return the mark of a row's file as SQL, by the name of the column in which `value` looks for it."""
+        return f"{'hash(_metadata.file_name)' if self.is_by_name else '_metadata.file_size'} AS {MARK}"
 
     def number(self, of: Callable[[_Marked], int]) -> Column:
         """Return the number that `of` returns for a row's file."""

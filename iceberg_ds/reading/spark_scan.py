@@ -113,11 +113,7 @@ class SparkScan:
 
     def _plain(self, tasks: Sequence[ScanTask]) -> DataFrame:
         columns = self._columns(())
-        rows = self.read_files([task.data_file for task in tasks], columns)
-        texts = [text for column in columns if (text := _text_of(column)) is not None]
-        if len(texts) == len(columns):  # each Column takes several calls of the JVM
-            return rows.selectExpr(*texts)
-        return rows.select(*(_as_shown(column) for column in columns))
+        return _shown(self.read_files([task.data_file for task in tasks], columns), columns)
 
     def _portion(
         self, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]], hiding: Mapping[str, Sequence[int]]
@@ -132,7 +128,7 @@ class SparkScan:
         further = [task.hidden_by for task in portion.files if task.hidden_by is not None]
         columns = self._columns(key for task in (*portion.files, *further) for key in task.work.keys)
         rows = self.read_files([task.data_file for task in portion.files], columns)
-        rows = rows.select("*", portion.mark(), F.col("_metadata.row_index").alias(_ROW))
+        rows = rows.selectExpr("*", portion.mark_text(), f"_metadata.row_index AS {_ROW}")
         if any(task.absent for task in portion.files):
             rows = rows.select(*(_filled(self.spark, column, portion) for column in columns), MARK, _ROW)
         if any(positions.get(task.work.path) for task in portion.files):
@@ -141,6 +137,8 @@ class SparkScan:
             rows = deleting.kept(rows)
         if further:
             rows = self._hidden(rows, portion.of(further), columns, hiding)
+        if not self.extras:
+            return _shown(rows, columns[: len(self.fields)])
         shown = [_as_shown(column) for column in columns[: len(self.fields)]]
         own = {column.field.name: F.col(quoted(column.name)) for column in columns if is_lineage(column.field)}
         return rows.select(
@@ -292,7 +290,7 @@ class _Deleting:
         below = {key.path: key.applies_below for key in keys}
         parts = [
             self._scan.read_files(portion.files, columns)
-            .select("*", portion.mark())
+            .selectExpr("*", portion.mark_text())
             .select(
                 *names,
                 portion.number(lambda file: below[file.file_path]).alias(BELOW),
@@ -356,6 +354,14 @@ def _is_visible(spark: SparkSession, portion: Portion[ScanTask], positions: Mapp
     at = F.expr(f"{first_word} + int(shiftright({_ROW}, {_WORD_SHIFT}))")
     bit = F.bit_get(F.get(constant(spark, words), at), F.expr(f"int({_ROW} & {_BITS_IN_WORD})"))
     return F.coalesce(bit, F.lit(0)) == 0
+
+
+def _shown(rows: DataFrame, columns: Sequence[ReadColumn]) -> DataFrame:
+    """Return the columns of the result as they are in the files."""
+    texts = [text for column in columns if (text := _text_of(column)) is not None]
+    if len(texts) == len(columns):  # each Column takes several calls of the JVM
+        return rows.selectExpr(*texts)
+    return rows.select(*map(_as_shown, columns))
 
 
 def _text_of(column: ReadColumn) -> str | None:
