@@ -45,6 +45,7 @@ from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.projection import NO_VALUES, absent, field_id
 from iceberg_ds.table.sort_order import ordered_bits
+from iceberg_ds.table.variant import is_stored_variant
 
 _PRECISION = 38
 _BATCH_ROWS = 131_072
@@ -202,7 +203,7 @@ def _leaves(fields: list[pa.Field], above: tuple[str, ...]) -> Iterator[tuple[in
     for column in fields:
         path = (*above, column.name)
         number = field_id(column)
-        is_struct = pa.types.is_struct(column.type)
+        is_struct = pa.types.is_struct(column.type) and not (number is not None and is_stored_variant(column.type))
         if number is None or not is_struct:
             yield number, path
         if is_struct:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.inspect import InspectTable
 from pyiceberg.table.snapshots import Snapshot
@@ -23,6 +24,7 @@ from iceberg_ds.snapshots.manifests import all_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.version_3 import referenced_data_file
 from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.variant import holds_variant, variant_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,6 +102,7 @@ def metadata_frame(spark: SparkSession, table: Table, name: str, choice: Snapsho
 
 
 def _rows(of: str, table: Table, name: str, choice: SnapshotChoice) -> pa.Table:
+    table = _without_variants(table)
     if name in _OF_TABLE:
         return _OF_TABLE[name](table.inspect)
     if name in _OF_SNAPSHOT:
@@ -109,6 +112,22 @@ def _rows(of: str, table: Table, name: str, choice: SnapshotChoice) -> pa.Table:
         return _entries(table, choice.of(table.metadata))
     plan = plan_scan(of, table.metadata, table.io, choice, where=None, case_sensitive=True, time_zone=None)
     return listed_positions(table.io, plan.tasks)
+
+
+def _without_variants(table: Table) -> Table:
+    """Return a table for PyIceberg's metadata tables, which do not know variants; columns with one have no metrics."""
+    if not any(map(variant_ids, table.metadata.schemas)):
+        return table
+    schemas = [
+        Schema(
+            *(field for field in schema.fields if not holds_variant(field.field_type)),
+            schema_id=schema.schema_id,
+            identifier_field_ids=schema.identifier_field_ids,
+        )
+        for schema in table.metadata.schemas
+    ]
+    metadata = table.metadata.model_copy(update={"schemas": schemas})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
 def _in_utc(rows: pa.Table) -> pa.Table:

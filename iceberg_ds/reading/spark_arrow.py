@@ -36,10 +36,14 @@ def spark_values(values: pa.Array, kind: IcebergType) -> pa.Array:  # noqa: PLR0
             return pa.StructArray.from_arrays(inside, names=[field.name for field in fields], mask=mask)
         case ListType(element_type=element) if len(values) and not pa.types.is_null(values.type):
             offsets, elements = split_lists(values)
-            return pa.ListArray.from_arrays(offsets, spark_values(elements, element), mask=mask)
+            return pa.ListArray.from_arrays(
+                offsets, spark_values(elements, element), type=spark_arrow_type(kind), mask=mask
+            )
         case MapType(key_type=key, value_type=value) if len(values) and not pa.types.is_null(values.type):
             offsets, keys, items = split_maps(values)
-            return pa.MapArray.from_arrays(offsets, spark_values(keys, key), spark_values(items, value), mask=mask)
+            return pa.MapArray.from_arrays(
+                offsets, spark_values(keys, key), spark_values(items, value), type=spark_arrow_type(kind), mask=mask
+            )
         case VariantType():
             return as_variants(values, SPARK_VARIANT)
         case UUIDType():
@@ -56,10 +60,10 @@ def spark_arrow_type(kind: IcebergType) -> pa.DataType:  # noqa: PLR0911  # one 
     match kind:
         case StructType(fields=fields):
             return pa.struct([pa.field(field.name, spark_arrow_type(field.field_type)) for field in fields])
-        case ListType(element_type=element):
-            return pa.list_(spark_arrow_type(element))
-        case MapType(key_type=key, value_type=value):
-            return pa.map_(spark_arrow_type(key), spark_arrow_type(value))
+        case ListType(element_type=element, element_required=is_required):
+            return pa.list_(pa.field("element", spark_arrow_type(element), nullable=not is_required))
+        case MapType(key_type=key, value_type=value, value_required=is_required):
+            return pa.map_(spark_arrow_type(key), pa.field("value", spark_arrow_type(value), nullable=not is_required))
         case UUIDType() | TimeType():
             return pa.string()
         case FixedType():

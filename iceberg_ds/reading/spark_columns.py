@@ -13,11 +13,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.types import (
     BinaryType,
     DateType,
+    DecimalType,
     DoubleType,
     FixedType,
     FloatType,
@@ -45,6 +47,7 @@ _HIDDEN_COLUMN = "_metadata"
 _EXISTS_DEFAULT = "EXISTS_DEFAULT"
 
 
+_BEYOND_64_BITS = 2**63
 _PATTERN = frozenset("{}[]*?\\")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # of times with and without a zone
 
@@ -158,6 +161,8 @@ def why_not_by_spark(fields: Iterable[NestedField]) -> str | None:
             return f"column '{field.name}' has a field inside that has an initial default"
         if field.initial_default is not None and isinstance(field.field_type, BinaryType | FixedType | UUIDType):
             return f"column '{field.name}' has bytes as its initial default"
+        if isinstance(field.field_type, DecimalType) and _is_long(field.initial_default, field.field_type.scale):
+            return f"column '{field.name}' has a decimal of more than 64 bits as its initial default"
         if isinstance(field.field_type, UUIDType):
             continue
         for kind in _types(field.field_type):
@@ -168,6 +173,15 @@ def why_not_by_spark(fields: Iterable[NestedField]) -> str | None:
         except UnsupportedTypeError as unsupported:
             return f"column '{field.name}' holds {unsupported}"
     return None
+
+
+def _is_long(value: Decimal | None, scale: int) -> bool:
+    """Return whether the unscaled number of a decimal takes more than 64 bits."""
+    if value is None:
+        return False
+    _, digits, exponent = value.as_tuple()
+    unscaled: int = int("".join(map(str, digits))) * 10 ** (int(exponent) + scale)
+    return unscaled >= _BEYOND_64_BITS
 
 
 def is_misread(path: str) -> bool:

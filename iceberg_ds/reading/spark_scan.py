@@ -60,6 +60,7 @@ _UUID = r"^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5"
 _EVERYWHERE = -1  # the place of deletes that apply in all partitions
 # A column of our own in the course of a read.
 _ROW = "__row_index"
+_PLAIN = re.compile(r"\w+", re.ASCII)
 _S3 = re.compile(r"^s3n?://")
 _GONE = "If its snapshot has expired meanwhile, read the table again; else iceberg_ds.verify names what is missing."
 
@@ -277,7 +278,9 @@ class _Deleting:
             place = self._portion.number(lambda task: self._places[place_of(task.data_file)])
             matches.append((deletes[PLACE] == _EVERYWHERE) | (deletes[PLACE] == place))
         for column in self._columns:
-            mine, deleted = rows[quoted(column.name)], deletes[_key_name(column)]
+            # Between backticks a session may take a name for a pattern.
+            name = column.name if _PLAIN.fullmatch(column.name) else quoted(column.name)
+            mine, deleted = rows[name], deletes[_key_name(column)]
             matches.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
         return rows.join(deletes, reduce(and_, matches), how)
 
@@ -368,6 +371,9 @@ def _text_of(column: ReadColumn) -> str | None:
     """Return a column of the result as SQL, without the id of its field; None if it is not shown as it is read."""
     is_shown = column.has_own_names or isinstance(column.field.field_type, PrimitiveType)
     if column.is_uuid or column.field.doc is not None or not is_shown:
+        return None
+    # What else is in a name a session may take for a pattern or for a variable, even between backticks.
+    if not (_PLAIN.fullmatch(column.name) and _PLAIN.fullmatch(column.field.name)):
         return None
     # Which Spark's optimiser takes away, so that filters and the columns of a query reach the files.
     return f"coalesce({quoted(column.name)}) AS {quoted(column.field.name)}"

@@ -165,9 +165,11 @@ def converted(action: str, field: NestedField, text: str, found: spark.DataType)
 
         # Within an array each value is computed once, also one that differs each time.
         return F.get(F.transform(F.array(value), fitting), 0)
+    is_variant = isinstance(wanted, spark.VariantType)
+    cast = f"parse_json({text})" if is_variant else f"cast({text} as {wanted.simpleString()})"
     raise OptionError(
         f"Cannot {action}: column '{field.name}' is {wanted.simpleString()}, and {text!r} is {found.simpleString()}, "
-        f"which is not stored in it without being asked. Write the cast: cast({text} as {wanted.simpleString()})."
+        f"which is not stored in it without being asked. Write the cast: {cast}."
     )
 
 

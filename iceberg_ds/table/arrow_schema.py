@@ -26,7 +26,7 @@ from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.names import find_sources, safe_names
 from iceberg_ds.table.nested_arrow import split_lists, split_maps, to_json
-from iceberg_ds.table.nested_fields import at_any_depth
+from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth
 from iceberg_ds.table.variant import VARIANT, VariantType, as_variants, is_variant
 
 _UUID_BYTES = 16
@@ -36,7 +36,6 @@ _UUID_TEXT = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$|^[0-9a-fA-F]
 _TIME_TEXT = r"^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"
 _EXAMPLE_LENGTH = 60
 
-FIELD_ID_KEY = b"PARQUET:field_id"
 _DOC_KEY = b"doc"
 _PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
     ice.BooleanType: pa.bool_(),
@@ -354,7 +353,7 @@ def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> p
     if is_variant(place.type):
         return as_variants(values)
     if pa.types.is_null(values.type) or not len(values):
-        return pa.nulls(len(values), place.type)
+        return _nulls(len(values), place.type)
     if pa.types.is_nested(values.type) and pa.types.is_string(place.type):
         return to_json(values)
     if pa.types.is_struct(place.type):
@@ -364,6 +363,16 @@ def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> p
     if pa.types.is_map(place.type):
         return _conform_maps(values, place)
     return values if values.type == place.type else cast_values(values, place.type, place.path)
+
+
+def _nulls(count: int, data_type: pa.DataType) -> pa.Array:
+    """Return so many nulls of a type of the file; parts of variants below them are no nulls, which Parquet refuses."""
+    if is_variant(data_type):
+        return as_variants(pa.nulls(count))
+    if not pa.types.is_struct(data_type):
+        return pa.nulls(count, data_type)
+    children = [_nulls(count, child.type) for child in data_type]
+    return pa.StructArray.from_arrays(children, fields=list(data_type), mask=pa.repeat(True, count))  # noqa: FBT003
 
 
 def _check_required(values: pa.Array, null_parents: int, place: _Place) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
+# Where Arrow has the id of a field of a Parquet file.
+FIELD_ID_KEY = b"PARQUET:field_id"
+
 
 def children(parent: IcebergType) -> tuple[NestedField, ...]:
     """Return the fields right below a type: of a struct, the element of a list, key and value of a map."""

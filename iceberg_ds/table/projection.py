@@ -15,10 +15,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-from iceberg_ds.table.arrow_schema import FIELD_ID_KEY, repeated
+from iceberg_ds.table.arrow_schema import repeated
 from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
-from iceberg_ds.table.variant import VariantType, as_variants, has_parts_of_variant
+from iceberg_ds.table.nested_fields import FIELD_ID_KEY
+from iceberg_ds.table.variant import VariantType, as_variants, is_stored_variant
 
 NO_VALUES: Mapping[int, object] = {}
 
@@ -36,7 +37,7 @@ def _has_ids(field: pa.Field) -> bool:
         return _has_ids(data_type.key_field) and _has_ids(data_type.item_field)
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return _has_ids(data_type.value_field)
-    if not pa.types.is_struct(data_type) or (has_parts_of_variant(data_type) and not any(map(field_id, data_type))):
+    if not pa.types.is_struct(data_type) or is_stored_variant(data_type):
         return True
     return all(_has_ids(child) for child in data_type)
 

@@ -318,8 +318,9 @@ def sql_constant(value: object, data_type: spark.DataType) -> str:
     if isinstance(data_type, spark.BinaryType):
         return f"X'{bytes(physical(value)).hex()}'"  # type: ignore[call-overload]
     text = value.isoformat(" ") if isinstance(value, datetime) else str(value)
-    # In digits, because a session decides what a backslash means in a text.
-    return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {data_type.simpleString()})"
+    # A session decides what a backslash means in a text, hence digits, and which of two types TIMESTAMP is.
+    name = "timestamp_ltz" if isinstance(data_type, spark.TimestampType) else data_type.simpleString()
+    return f"CAST(CAST(X'{text.encode().hex()}' AS STRING) AS {name})"
 
 
 def spark_struct(fields: Iterable[NestedField], *, with_field_ids: bool = False) -> spark.StructType:

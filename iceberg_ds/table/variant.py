@@ -19,7 +19,7 @@ from pyiceberg.typedef import TableVersion
 from pyiceberg.types import IcebergType, NestedField, PrimitiveType
 
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.table.nested_fields import at_any_depth, children
+from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth, children
 
 _METADATA, _VALUE, _TYPED_VALUE = "metadata", "value", "typed_value"
 # In a file.
@@ -84,10 +84,11 @@ def as_json(values: pa.Array) -> pa.Array:
     )
 
 
-def has_parts_of_variant(kind: pa.StructType) -> bool:
-    """Return whether the names of the fields of a struct in a file are those of a variant, shredded or not."""
+def is_stored_variant(kind: pa.StructType) -> bool:
+    """Return whether a struct in a file of any writer is a variant, shredded or not: its parts have no field ids."""
     names = {part.name for part in kind}
-    return _METADATA in names and bool(names & {_VALUE, _TYPED_VALUE})
+    have_ids = any(FIELD_ID_KEY in (part.metadata or {}) for part in kind)
+    return not have_ids and _METADATA in names and bool(names & {_VALUE, _TYPED_VALUE})
 
 
 def as_variants(values: pa.Array, kind: pa.StructType = VARIANT) -> pa.Array:

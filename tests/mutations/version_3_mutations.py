@@ -406,4 +406,25 @@ VERSION_3: tuple[Mutation, ...] = (
         after="            return value.cast('string')\n",
         spark_tests=("integration/test_variants.py::test_changes_of_variants_are_read",),
     ),
+    Mutation(
+        name="no row is found by its key in a file with variants",
+        file="deletes/key_reader.py",
+        before=" and not (number is not None and is_stored_variant(column.type))",
+        after="",
+        spark_tests=("integration/test_variants.py::test_rows_with_variants_are_found_by_their_keys",),
+    ),
+    Mutation(
+        name="a struct of nulls around a variant cannot be written",
+        file="table/arrow_schema.py",
+        before="        return _nulls(len(values), place.type)\n",
+        after="        return pa.nulls(len(values), place.type)\n",
+        spark_tests=("integration/test_variants.py::test_null_structs_around_variants_are_written",),
+    ),
+    Mutation(
+        name="a name is a pattern of columns where the session says so",
+        file="reading/spark_scan.py",
+        before="    if not (_PLAIN.fullmatch(column.name) and _PLAIN.fullmatch(column.field.name)):\n",
+        after="    if not (_PLAIN and column.name):\n",
+        spark_tests=("integration/reading/test_read.py::test_names_are_neither_patterns_nor_variables",),
+    ),
 )

@@ -14,6 +14,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FixedType, ListType, LongType, NestedField, StringType, TimeType, UUIDType
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE, few
 from support.spark.tables import Warehouse
@@ -602,3 +603,18 @@ def test_filters_and_columns_reach_the_files(
     assert "GreaterThan(n,4)" in plan
     assert "EqualTo(t,text)" in plan
     assert "ReadSchema: struct<id:bigint,n:bigint,s:struct<x:bigint>,t:string>" in plan
+
+
+@pytest.mark.parametrize("setting", ["spark.sql.parser.quotedRegexColumnNames", "spark.sql.variable.substitute"])
+def test_names_are_neither_patterns_nor_variables(spark: SparkSession, house: Warehouse, setting: str) -> None:
+    """A column would have the values of another one, and an update would store them."""
+    names = ["a.b", "axb", "a+", "aa", "cost ${cur}", "${spark.master}"]
+    columns = [F.lit(float(number)).alias(name) for number, name in enumerate(names)]
+    house.append(spark.range(2).select("id", *columns).coalesce(1))
+    spark.conf.set(setting, "true")
+    try:
+        found = both(spark, house)
+    finally:
+        spark.conf.unset(setting)
+
+    assert found == [{"id": key, **{name: float(number) for number, name in enumerate(names)}} for key in range(2)]

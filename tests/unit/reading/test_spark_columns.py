@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
+    DecimalType,
     IntegerType,
     ListType,
     LongType,
@@ -89,6 +92,10 @@ def test_defaults_that_spark_does_not_fill_in_are_told() -> None:
 
     assert why_not_by_spark([number]) is None
     assert why_not_by_spark([data]) == "column 'a' has bytes as its initial default"
+    for value, is_told in (("1E18", False), ("9223372036854775807", False), ("-9223372036854775808", True)):
+        one = NestedField(1, "a", DecimalType(38, 0), initial_default=Decimal(value))
+        found = why_not_by_spark([one])
+        assert found == ("column 'a' has a decimal of more than 64 bits as its initial default" if is_told else None)
     for kind in (StructType(inside), ListType(4, StructType(inside))):
         found = why_not_by_spark([NestedField(2, "s", kind)])
         assert found == "column 's' has a field inside that has an initial default"

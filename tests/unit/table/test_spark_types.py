@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import re
 
@@ -10,7 +11,14 @@ from pyiceberg import types as ice
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import SchemaMismatchError
-from iceberg_ds.table.spark_types import convert_type, iceberg_schema, is_lossless, is_writable, json_schema
+from iceberg_ds.table.spark_types import (
+    convert_type,
+    iceberg_schema,
+    is_lossless,
+    is_writable,
+    json_schema,
+    sql_constant,
+)
 
 EXACT: list[tuple[spark.DataType, ice.IcebergType]] = [
     (spark.BooleanType(), ice.BooleanType()),
@@ -320,3 +328,11 @@ def test_ids_of_nested_fields_come_from_outside_in() -> None:
     assert [converted.key_id, converted.value_id] == [10, 11]
     assert isinstance(converted.value_type, ice.StructType)
     assert [field.field_id for field in converted.value_type.fields] == [12, 13]
+
+
+def test_constant_of_a_time_is_one_moment_in_every_session() -> None:
+    """A session may take TIMESTAMP for times without a zone, and shift the moment by its own."""
+    moment = dt.datetime(2026, 11, 27, 1, 2, 3, tzinfo=dt.timezone.utc)
+
+    assert sql_constant(moment, spark.TimestampType()).endswith(" AS timestamp_ltz)")
+    assert sql_constant(moment.replace(tzinfo=None), spark.TimestampNTZType()).endswith(" AS timestamp_ntz)")
