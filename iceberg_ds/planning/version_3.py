@@ -8,7 +8,7 @@ from pyiceberg.types import GeographyType, GeometryType, TimestampNanoType, Time
 
 from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.lineage import why_not_with_lineage
-from iceberg_ds.table.variant import variant_ids
+from iceberg_ds.table.variant import variant_ids, why_not_opened
 
 # Other types that only version 3 has.
 _NEW_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
@@ -39,6 +39,8 @@ def why_not_upgraded(schema: Schema) -> list[str]:
         schema: The table's columns.
     """
     found = why_not_with_lineage(schema)
+    if (variants := sorted(variant_ids(schema))) and (reason := why_not_opened()) is not None:
+        found.append(f"column '{schema.find_column_name(variants[0])}' is of type variant, and {reason} or newer")
     for number in sorted(schema.field_ids):
         field, name = schema.find_field(number), schema.find_column_name(number)
         if isinstance(field.field_type, _NEW_TYPES):

@@ -34,6 +34,7 @@ from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.lineage import LINEAGE, is_lineage
 from iceberg_ds.table.projection import project
+from iceberg_ds.table.variant import variant_ids, why_not_opened
 from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ class PythonScan:
     def of(cls, planned: PlannedRead) -> PythonScan:
         """Return what tasks are told of a planned read."""
         plan, request = planned.plan, planned.request
+        if any(map(variant_ids, plan.metadata.schemas)) and (reason := why_not_opened()) is not None:
+            raise UnsupportedTableError(f"Cannot read {plan.name} by Python tasks: {reason} or newer.")
         options = request.options
         test = RowTest(
             predicate=request.where or "true",

@@ -21,6 +21,8 @@ from pyiceberg.types import IcebergType, NestedField, PrimitiveType
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth, children
 
+# The first version that reads files with the mark of a variant.
+_LEAST_PYARROW = 22
 _METADATA, _VALUE, _TYPED_VALUE = "metadata", "value", "typed_value"
 # In a file.
 VARIANT = pa.struct([pa.field(_METADATA, pa.binary(), nullable=False), pa.field(_VALUE, pa.binary(), nullable=False)])
@@ -52,6 +54,12 @@ class VariantType(PrimitiveType):
 def holds_variant(kind: IcebergType) -> bool:
     """Return whether values of a type are variants, or have some inside."""
     return isinstance(kind, VariantType) or any(_variants(children(kind)))
+
+
+def why_not_opened() -> str | None:
+    """Return why the installed PyArrow opens no file that is marked to have variants, or None if it does."""
+    major = int(pa.__version__.partition(".")[0])
+    return None if major >= _LEAST_PYARROW else f"PyArrow {pa.__version__} opens no file with variants: install 22"
 
 
 def variant_ids(schema: Schema) -> frozenset[int]:

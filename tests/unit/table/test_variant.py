@@ -14,6 +14,7 @@ from pyspark.sql.types import VariantVal
 
 from iceberg_ds.catalog.pyiceberg_patches import know_variants
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.planning.version_3 import why_not_upgraded
 from iceberg_ds.table.nested_arrow import to_json
 from iceberg_ds.table.projection import has_field_ids
 from iceberg_ds.table.variant import (
@@ -24,6 +25,7 @@ from iceberg_ds.table.variant import (
     holds_variant,
     is_variant,
     variant_ids,
+    why_not_opened,
 )
 
 V = VariantType()
@@ -126,3 +128,15 @@ def test_json_of_a_variant_is_that_of_spark() -> None:
     assert to_json(sent([*values, None])).to_pylist() == [*texts, None]
     inside = pa.array([{"v": values[0]}, None], pa.struct([pa.field("v", SPARK_VARIANT)]))
     assert to_json(inside).to_pylist() == ['{"v":{"a":[1,"x",null]}}', None]
+
+
+def test_versions_of_pyarrow_that_open_no_file_with_variants_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows would be written that the next upsert, compaction or read cannot open."""
+    assert why_not_opened() is None
+    assert why_not_upgraded(SCHEMA) == []
+    monkeypatch.setattr(pa, "__version__", "21.0.0")
+
+    assert why_not_opened() == "PyArrow 21.0.0 opens no file with variants: install 22"
+    assert why_not_upgraded(SCHEMA) == [
+        "column 'v' is of type variant, and PyArrow 21.0.0 opens no file with variants: install 22 or newer"
+    ]
