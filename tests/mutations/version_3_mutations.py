@@ -395,8 +395,8 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="a file with variants counts as one without field ids",
         file="table/projection.py",
-        before="if not pa.types.is_struct(data_type) or (",
-        after="if not pa.types.is_struct(data_type) or not data_type.num_fields or False and (",
+        before="    if not pa.types.is_struct(data_type) or is_stored_variant(data_type):\n",
+        after="    if not pa.types.is_struct(data_type):\n",
         tests=(_VARIANTS + "test_struct_of_the_table_with_these_names_is_no_variant",),
     ),
     Mutation(
