@@ -102,12 +102,11 @@ def metadata_frame(spark: SparkSession, table: Table, name: str, choice: Snapsho
 
 
 def _rows(of: str, table: Table, name: str, choice: SnapshotChoice) -> pa.Table:
-    table = _without_variants(table)
     if name in _OF_TABLE:
-        return _OF_TABLE[name](table.inspect)
+        return _OF_TABLE[name](_without_variants(table).inspect)
     if name in _OF_SNAPSHOT:
         snapshot = choice.of(table.metadata)
-        return _OF_SNAPSHOT[name](table.inspect, None if snapshot is None else snapshot.snapshot_id)
+        return _OF_SNAPSHOT[name](_without_variants(table).inspect, None if snapshot is None else snapshot.snapshot_id)
     if name == _ENTRIES:
         return _entries(table, choice.of(table.metadata))
     plan = plan_scan(of, table.metadata, table.io, choice, where=None, case_sensitive=True, time_zone=None)

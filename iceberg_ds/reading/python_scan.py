@@ -71,7 +71,7 @@ class PythonScan:
         columns: Names of the columns of the result, metadata columns among them.
         key_types: Types of the columns that equality deletes delete by, by field id.
         specs: The table's partition specs, by spec id.
-        partition: The type of column `_partition`.
+        partition: The type of column `_partition`, empty if it is not asked for.
         name_mapping: The name mapping of files without field ids, as JSON; None if the table has none.
         test: The rows to return; None for all rows.
     """
@@ -107,7 +107,7 @@ class PythonScan:
             columns=planned.names,
             key_types=plan.key_types,
             specs=plan.specs,
-            partition=partition_type(plan.metadata),
+            partition=partition_type(plan.metadata) if PARTITION in planned.extras else StructType(),
             name_mapping=plan.metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING),
             test=None if request.where is None else test,
         )

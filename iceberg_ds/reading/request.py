@@ -165,13 +165,17 @@ class ReadRequest:
         metadata = self.load_for_tasks().table.metadata
         _, schema = chosen_schema(self.name, metadata, self.choice)
         fields, extras = self.chosen(schema, metadata.format_version)
-        partition = partition_type(metadata)
-        self._check_partition(partition, extras)
+        partition = self._partition(metadata, extras)
         return (*fields, *(extra_field(name, partition) for name in extras))
 
-    def _check_partition(self, partition: StructType, extras: Iterable[str]) -> None:
-        if PARTITION in extras and not partition.fields:
+    def _partition(self, metadata: TableMetadata, extras: Iterable[str]) -> StructType:
+        """Return the type of `_partition`, empty if it is not asked for; raise OptionError if there is none."""
+        if PARTITION not in extras:
+            return StructType()
+        partition = partition_type(metadata)
+        if not partition.fields:
             raise OptionError(f"Cannot read {self.name}: it has no column '{PARTITION}': it never had partitions.")
+        return partition
 
     def refuse_options_of_streams(self) -> None:
         """Refuse what only a stream can do.
@@ -219,7 +223,7 @@ class ReadRequest:
         with loaded.catalog.hiding_secrets():
             plan = self._plan_rows(table, prunes=prunes) if self.beginning is None else self._plan_changes(table)
             fields, extras = self.chosen(plan.schema, table.metadata.format_version)
-            self._check_partition(partition_type(table.metadata), extras)
+            self._partition(table.metadata, extras)
             return PlannedRead(
                 request=self,
                 plan=plan,
