@@ -1,4 +1,4 @@
-"""Draws horizontal bars with whiskers into a PNG, without a display. Knows no benchmark."""
+"""Draws horizontal bars with whiskers, and courses over time, into a PNG, without a display. Knows no benchmark."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ class Chart:
     is_logarithmic: bool = False
     mark: tuple[float, str] | None = None
     pattern: str = "{:,.2f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """How a figure went: its label, and where it stood, as pairs of place and value."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """Courses of one figure, and what it is."""
+
+    title: str
+    courses: Sequence[Course]
 
 
 def draw(path: Path, chart: Chart) -> None:
@@ -98,3 +114,28 @@ def _scale(axes: Axes, chart: Chart) -> None:
             va="top",
             fontsize=9,
         )
+
+
+def draw_courses(path: Path, title: str, axis: str, panels: Sequence[Panel]) -> None:
+    """Draw panels of lines as PNG, two beside each other, all from 0 on.
+
+    Args:
+        path: The file.
+        title: Above all panels.
+        axis: Label of the axis of places.
+        panels: In reading order.
+    """
+    figure = Figure(figsize=(9, 2.6 * -(-len(panels) // 2) + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=11)
+    for number, panel in enumerate(panels, start=1):
+        axes = figure.add_subplot(-(-len(panels) // 2), 2, number)
+        for course, color in zip(panel.courses, _COLORS, strict=False):
+            axes.plot(*zip(*course.points, strict=True), color=color, label=course.label)
+        axes.set_ylim(bottom=0)
+        axes.set_title(panel.title, loc="left", fontsize=9)
+        axes.set_xlabel(axis, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+        if number == 1:
+            axes.legend(fontsize=8, frameon=False)
+    figure.savefig(path, dpi=130)
