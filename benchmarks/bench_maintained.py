@@ -11,6 +11,7 @@ each, of which the first five are not counted: a query has just been started. Ep
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from charts import Course, Panel, draw_courses
 from datasets import session
 from harness import (
@@ -55,6 +58,7 @@ POLICY = iceberg_ds.MaintenancePolicy(
     min_snapshot_age_s=30,
 )
 _TURN, _WARM = 60, 5
+_FIRST_FILE_S = 1_700_000_000
 _TRIGGER = "1 second"
 _LOOK_EVERY_S = 5.0
 _TURN_TIMEOUT_S = 1800
@@ -141,7 +145,7 @@ class Stream:
     def _epochs(self, spark: SparkSession, first: int) -> list[float]:
         """Run the query from an epoch on; return the seconds of each."""
         changes = spark.readStream.schema(_COLUMNS).option("maxFilesPerTrigger", 1)
-        writer = changes.parquet(f"{self.scratch / 'changes'}/*").writeStream.format("icebergsink")
+        writer = changes.parquet(str(self.scratch / "changes")).writeStream.format("icebergsink")
         options = {**self.options, "keys": "id", "delete-encoding": "equality"}
         checkpoint = str(self.scratch / f"checkpoint-{self.way}")
         writer = writer.options(**options, checkpointLocation=checkpoint).trigger(processingTime=_TRIGGER)
@@ -181,14 +185,22 @@ def totals(spark: SparkSession, stream: Stream) -> list[tuple[float, ...]]:
     return [tuple(row) for row in rows.selectExpr(*sums).collect()]
 
 
-def write_changes(spark: SparkSession, folder: Path, settings: Settings) -> None:
+def write_changes(folder: Path, settings: Settings) -> None:
     """Write a file of changes for each epoch that a query may begin."""
+    folder.mkdir()
     keys, rows = settings.keys, settings.rows
     for number in range(settings.batches + _TURN):
         # An odd factor without a common factor with the rows visits keys all over the table, each once an epoch.
-        key = f"((id + {number * keys}) * 7919 + {number}) % {rows} AS id"
-        changes = spark.range(0, keys, 1, 1).selectExpr(key, *_VALUES)
-        changes.write.parquet(str(folder / f"{number:05d}"))
+        ids = [((place + number * keys) * 7919 + number) % rows for place in range(keys)]
+        changes = {
+            "id": ids,
+            "region": [f"r{key % 50}" for key in ids],
+            "amount": [float(number + key) for key in ids],
+            "note": [f"change {number} of {key}" for key in ids],
+        }
+        file = folder / f"{number:05d}.parquet"
+        pq.write_table(pa.table(changes), file)
+        os.utime(file, (_FIRST_FILE_S + number,) * 2)  # Spark takes the oldest first
 
 
 def measure(spark: SparkSession, scratch: Path, settings: Settings) -> tuple[list[Stream], Counter[str]]:
@@ -198,7 +210,7 @@ def measure(spark: SparkSession, scratch: Path, settings: Settings) -> tuple[lis
         RuntimeError: The tables differ in the end.
     """
     streams = [Stream(way=way, scratch=scratch) for way in WAYS]
-    write_changes(spark, scratch / "changes", settings)
+    write_changes(scratch / "changes", settings)
     for stream in streams:
         stream.fill(spark, settings.rows)
     counter = StepCounter()
