@@ -183,6 +183,10 @@ bench-keyed-streams: $(TOOLS) ## Measure epochs of streams by keys without equal
 bench-tpch: $(TOOLS) $(PEER) ## Measure TPC-H's queries beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_tpch.py $(BENCH_ARGS)
 
+.PHONY: bench-maintained
+bench-maintained: $(TOOLS) ## Measure a stream that maintains its own table beside one that is left alone
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_maintained.py --batches 720 --keys 500 --rows 200000 $(BENCH_ARGS)
+
 .PHONY: bench-expiry
 bench-expiry: $(TOOLS) $(PEER) ## Measure expiry and the removal of orphan files beside those of Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_expiry.py $(BENCH_ARGS)

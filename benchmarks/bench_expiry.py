@@ -45,6 +45,8 @@ from pyiceberg.manifest import DataFile
 from remote import Remote
 from support.peer.jvm_peer import CATALOG
 
+from iceberg_ds.maintenance.places_on_spark import LARGE_TABLE_FILES
+
 QUESTION = "What do expiry and the removal of orphan files take, beside Iceberg's own Spark runtime?"
 USES = {
     "files": "of each table: the last number",
@@ -191,10 +193,12 @@ def measure(session: Remote, cases: Sequence[Case], settings: Settings) -> list[
 def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, str]) -> Report:
     """Return both as a table."""
     notes = [
-        f"{case}: on Spark {Spread.of(speed).show()} x as fast as the runtime."
+        f"{case}: {VARIANTS[variant]} {Spread.of(speed).show()} x as fast as the runtime."
         for case in (EXPIRY, ORPHANS)
-        if (speed := ratios(samples, (case, "jvm"), (case, "ours")))
+        for variant in ("process", "ours")
+        if (speed := ratios(samples, (case, "jvm"), (case, variant)))
     ]
+    notes.append(f"Unless it is asked for, Spark is used from {LARGE_TABLE_FILES:,} data files on.")
     return Report(
         name="expiry",
         question=QUESTION,

@@ -1,9 +1,9 @@
-"""Pure: a digest of many rows that does not depend on their order, for a proof that files have the same rows.
+"""Pure: digests of rows over all their columns, and one of many rows that does not depend on their order.
 
-Each row has a digest of 64 bits over all its columns, at any depth; the digest of the rows is their count and the sum
-of their digests. Values count bit by bit: a NaN is itself, and `-0.0` is not `0.0`. Two different collections of rows
-have equal digests by chance only, about once in 2^64 cases; the seed is known, so they prove nothing against somebody
-who wants rows to collide. Knows only Arrow.
+Each row has a digest of 64 bits, at any depth; the digest of many rows, for a proof that files have the same ones, is
+their count and the sum of their digests. Values count bit by bit: a NaN is itself, and `-0.0` is not `0.0`. Two
+different rows, or collections of rows, have equal digests by chance only, about once in 2^64 cases; with a seed that is
+known, as the proof has, they prove nothing against somebody who wants rows to collide. Knows only Arrow.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from iceberg_ds.cdc.keys import mix, mix_column, numbers_from, stored
 
-_SEED, _OF_ELEMENTS, _OF_NULLS, _OF_STRUCTS = (
-    pa.scalar(value, pa.uint64()) for value in (0x1CEBE56, 0xE1E3E27, 0x9011, 0x57C7)
-)
+_SEED = 0x1CEBE56
+_OF_ELEMENTS, _OF_NULLS, _OF_STRUCTS = (pa.scalar(value, pa.uint64()) for value in (0xE1E3E27, 0x9011, 0x57C7))
 _MODULUS = 2**64
 _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
@@ -36,14 +35,24 @@ class RowDigest:
 
     def with_rows(self, rows: pa.RecordBatch) -> RowDigest:
         """Return the digest of these rows and of further ones; all batches have the same columns in the same order."""
-        digests = pa.repeat(_SEED, rows.num_rows)
-        for column in rows.columns:
-            digests = _mixed(digests, column)
-        added = pc.sum(digests).as_py() or 0
+        added = pc.sum(digest_rows(rows, _SEED)).as_py() or 0
         return RowDigest(self.count + rows.num_rows, (self.total + added) % _MODULUS)
 
     def __add__(self, other: RowDigest) -> RowDigest:
         return RowDigest(self.count + other.count, (self.total + other.total) % _MODULUS)
+
+
+def digest_rows(rows: pa.RecordBatch, seed: int) -> pa.Array:
+    """Return the digest of each row as uint64; digests by several seeds collide independently of each other.
+
+    Args:
+        rows: The rows.
+        seed: From 0, below 2^64.
+    """
+    digests = pa.repeat(pa.scalar(seed, pa.uint64()), rows.num_rows)
+    for column in rows.columns:
+        digests = _mixed(digests, column)
+    return digests
 
 
 def _mixed(digests: pa.Array, column: pa.Array) -> pa.Array:
@@ -79,13 +88,18 @@ def _mixed_values(digests: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _mixed_elements(digests: pa.Array, offsets: pa.Array, elements: pa.Array) -> pa.Array:
-    """Return the next digests for lists: the length of each, and its elements with their places in it."""
+    """Return the next digests for lists: the length of each, and its elements with their places in it.
+
+    An element's digest begins with that of its row, so that other seeds make other sums.
+    """
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     starts = pc.subtract(offsets.cast(pa.int64()), pa.scalar(first, pa.int64()))
     lengths = pc.subtract(starts[1:], starts[:-1])
     lists = pa.ListArray.from_arrays(starts.cast(pa.int32()), elements.slice(first, last - first))
-    places = pc.subtract(numbers_from(0, last - first), starts.take(pc.list_parent_indices(lists)))
-    seeds = mix(pa.repeat(_OF_ELEMENTS, last - first), places.view(pa.uint64()))
+    parents = pc.list_parent_indices(lists)
+    places = pc.subtract(numbers_from(0, last - first), starts.take(parents))
+    of_rows = mix(digests, pa.repeat(_OF_ELEMENTS, len(digests)))
+    seeds = mix(of_rows.take(parents), places.view(pa.uint64()))
     sums = pc.cumulative_sum(
         pa.concat_arrays([pa.array([0], pa.uint64()), _mixed(seeds, elements.slice(first, last - first))])
     )

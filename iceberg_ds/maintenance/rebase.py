@@ -220,9 +220,7 @@ class Rebase:
             if late and (self._plan.number_of(found.group) is None or not self._has_columns_of(late)):
                 return Standing.STALE
             is_behind = is_behind or there[0].hidden_by != found.positions[item.path]
-        if not is_behind:
-            return Standing.HOLDS
-        return Standing.BEHIND if self._plan.keeps_order(found.group) else Standing.STALE
+        return Standing.BEHIND if is_behind else Standing.HOLDS
 
     def _has_columns_of(self, keys: Iterable[KeyFile]) -> bool:
         """Return whether new files have all columns that these files delete by: those of the table when planned."""

@@ -1,17 +1,14 @@
 """One task of a rewrite: writes the visible rows of some data files into new files, and moves deletes that come late.
 
 Rows that are deleted are left out; all others are counted, and digested before they are written and again as the new
-files have them. Rows that stay in their order have known places in the new files: those of each file follow those of
-the file before. So a position delete that lands meanwhile is moved: from a row of an old file to the same row of a new
+files have them. A position delete that lands meanwhile is moved: from a row of an old file to the same row of a new
 one. Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so and leaves no file.
 """
 
 from __future__ import annotations
 
-import itertools
 import uuid
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,13 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
+from iceberg_ds.cdc.keys import numbers_from
 from iceberg_ds.cdc.row_digest import RowDigest
 from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.deletes.tasks import hidden_by_position
+from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
+from iceberg_ds.maintenance.moved_places import LateRows, places_by_value, places_in_order
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, DeletesToMove, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
@@ -70,7 +70,7 @@ def move_deletes(plan: RewritePlan, number: int, work: DeletesToMove) -> Deletes
     Args:
         plan: The plan of the rewrite.
         number: Number of the group.
-        work: The group; its rows stayed in their order.
+        work: The group.
     """
     task = _Task(plan, number)
     return task.answered(lambda: task.move(work), lambda problem: DeletesMoved(problem=problem))
@@ -106,8 +106,7 @@ class _Task:
         with discarding(rows, writing):
             for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files):
                 count = before.count
-                lineage = lineage_of(item.data_file, item.sequence_number) if has_lineage(writing.schema) else None
-                for batch in self._rows_of(item.data_file, hidden, lineage):
+                for batch in self._rows_of(item.data_file, hidden, self._lineage(item)):
                     before = before.with_rows(batch)
                     rows.add(batch)
                 kept.append(before.count - count)
@@ -140,6 +139,10 @@ class _Task:
                 f"the versions of both. The first of the files is {group.files[0].path}."
             )
 
+    def _lineage(self, item: FileWork) -> FileLineage | None:
+        """Return what the rows of an old file inherit; None if new files have no ids of rows."""
+        return lineage_of(item.data_file, item.sequence_number) if has_lineage(self._plan.writing.schema) else None
+
     def _rows_of(
         self, file: DataFile, left_out: pa.Array, lineage: FileLineage | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -148,35 +151,47 @@ class _Task:
         return (batch for batch in rows if batch.num_rows)
 
     def move(self, work: DeletesToMove) -> DeletesMoved:
-        ends = list(itertools.accumulate(file.record_count for file in work.rewritten.files))
-        found: dict[int, list[int]] = {}
-        first_row = {item.path: first for item, first in work.files()}
-        for item, left_out in hidden_rows(self._io, self._plan.key_types, [item for item, _ in work.files()]):
+        late = []
+        hidden = hidden_rows(self._io, self._plan.key_types, [item for item, _ in work.files()])
+        for (item, left_out), (_, first) in zip(hidden, work.files(), strict=True):
             before = hidden_by_position(self._io, item)
             now = hidden_by_position(self._io, work.now[item.path])
             if len(without(before, now)):
                 return DeletesMoved(is_undone=True)
-            late = pc.unique(without(now, left_out)).sort()
-            for position in late.filter(pc.less(late, item.data_file.record_count)).to_pylist():
-                gone = bisect_left(left_out, position, key=lambda value: value.as_py())
-                row = first_row[item.path] + position - gone
-                place = bisect_right(ends, row)
-                found.setdefault(place, []).append(row - (ends[place - 1] if place else 0))
-        if not found:
-            return DeletesMoved()
-        hidden = [
-            HiddenRows(data_file=work.rewritten.files[place], positions=sorted(rows)) for place, rows in found.items()
-        ]
+            positions = pc.unique(without(now, left_out)).sort()
+            positions = positions.filter(pc.less(positions, item.data_file.record_count))
+            if len(positions):
+                late.append(LateRows(item=item, first=first, left_out=left_out, positions=positions))
+        files = work.rewritten.files
+        if self._plan.keeps_order(work.group):
+            found = places_in_order(files, late)
+        else:
+            found = places_by_value(self._deleted(late), (self._rows_of(file, _NONE) for file in files))
+        with_vectors = any(item.vector is not None for item in work.now.values())
+        moved = [HiddenRows(data_file=files[place], positions=sorted(rows)) for place, rows in found.items()]
+        self._write_deletes(moved, with_vectors=with_vectors)
+        fault_point(FaultPoint.TASK_WRITTEN)
+        return DeletesMoved(files=tuple(self._written))
+
+    def _deleted(self, late: Iterable[LateRows]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of old files as new files have them."""
+        for rows in late:
+            every = numbers_from(0, rows.item.data_file.record_count)
+            yield from self._rows_of(rows.item.data_file, without(every, rows.positions), self._lineage(rows.item))
+
+    def _write_deletes(self, hidden: Sequence[HiddenRows], *, with_vectors: bool) -> None:
         writing = self._plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
         paths = FilePaths(places, writing.schema, name_prefix(writing, self._attempt), are_deletes=True)
-        if any(item.vector is not None for item in work.now.values()):
+        if with_vectors and hidden:
             self._written += write_deletion_vectors(self._io, paths.next_of_vectors(), hidden)
-        else:
-            path = paths.next(writing.spec, hidden[0].data_file.partition)
-            self._written.append(write_position_deletes(self._io, path, hidden, writing.write.files))
-        fault_point(FaultPoint.TASK_WRITTEN)
-        return DeletesMoved(files=tuple(self._written))
+            return
+        by_partition: dict[PartitionKey, list[HiddenRows]] = {}
+        for rows in hidden:
+            by_partition.setdefault(PartitionKey.of(rows.data_file.partition), []).append(rows)
+        for some in by_partition.values():
+            path = paths.next(writing.spec, some[0].data_file.partition)
+            self._written.append(write_position_deletes(self._io, path, some, writing.write.files))
 
 
 _NONE = pa.array([], pa.int64())

@@ -74,7 +74,7 @@ class RewritePlan:
         return self.sequence_number if stays else None
 
     def keeps_order(self, group: FileGroup) -> bool:
-        """Return whether the rows of a group stay in the order of its files, so that their new places are known."""
+        """Return whether the rows of a group stay in the order of its files."""
         return not self.is_sorted and group.files[0].data_file.spec_id == self.writing.spec.spec_id
 
 

@@ -23,12 +23,19 @@ from pyspark.sql.types import (
     VariantVal,
 )
 
-from iceberg_ds.reading.change_scan import DELETE, INSERT
-from iceberg_ds.reading.extras import CHANGE_COLUMNS, CHANGE_ORDINAL, CHANGE_TYPE, COMMIT_SNAPSHOT_ID
+from iceberg_ds.reading.extras import (
+    CHANGE_COLUMNS,
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    COMMIT_SNAPSHOT_ID,
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+)
 from iceberg_ds.table.names import quoted
 
 _COMMIT = tuple(name for name in CHANGE_COLUMNS if name != CHANGE_TYPE)
-UPDATE_BEFORE, UPDATE_AFTER = "UPDATE_BEFORE", "UPDATE_AFTER"
 # Columns of our own in between.
 _COPIES, _AT = "__copies", "__at"
 

@@ -21,11 +21,10 @@ from pyiceberg.types import IcebergType
 from iceberg_ds.deletes.index import LiveFile, all_specs
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
+from iceberg_ds.reading.extras import DELETE, INSERT
 from iceberg_ds.reading.scan import ScanPlan, live_files, naming_manifests, plan_files
 from iceberg_ds.reading.scan_task import Change, ScanTask
 from iceberg_ds.snapshots.manifests import live_manifests
-
-INSERT, DELETE = "INSERT", "DELETE"
 
 
 def plan_changes(

@@ -10,6 +10,9 @@ from iceberg_ds.table.lineage import LINEAGE
 POS, PARTITION = "_pos", "_partition"
 CHANGE_TYPE, CHANGE_ORDINAL = "_change_type", "_change_ordinal"
 COMMIT_SNAPSHOT_ID, COMMIT_TIMESTAMP = "_commit_snapshot_id", "_commit_timestamp"
+# What became of a row, as words of `_change_type`.
+INSERT, DELETE = "INSERT", "DELETE"
+UPDATE_BEFORE, UPDATE_AFTER = "UPDATE_BEFORE", "UPDATE_AFTER"
 # Of a read of changes alone. Iceberg's Spark runtime names them so in its view of changes, and Spark the last one.
 CHANGE_COLUMNS = (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID, COMMIT_TIMESTAMP)
 # Spec, "Reserved Field IDs", which has none for the last one.

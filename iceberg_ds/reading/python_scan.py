@@ -127,6 +127,8 @@ class PythonScan:
         io = file_io(self.io_properties, self.location)
         for task, hidden, meant in self._with_deletes(io, tasks):
             work = task.work
+            if meant is not None and not len(meant):  # as of most files that a delete by key may concern
+                continue
             try:
                 yield from self._rows_of(io, task, hidden, meant)
             except NoFieldIdsError as problem:

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 from pyspark.sql import DataFrame, SparkSession
 
-from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.errors import OptionError
 from iceberg_ds.reading.change_history import Bound, ChangeRange, find_range
 from iceberg_ds.reading.change_rows import net_changes, with_updates, without_carry_overs
 from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
@@ -120,12 +120,7 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
         OptionError: There is no such column, or it has variants inside.
         UnsupportedTableError: The table has columns with the names of those that say what has changed.
     """
-    taken = [field.name for field in schema.fields if field.name.lower() in CHANGE_COLUMNS]
-    if taken:
-        raise UnsupportedTableError(
-            f"Cannot read changes of {request.name}: it has a column '{taken[0]}' of its own, which is the name of one "
-            "that says what has changed. Rename it."
-        )
+    request.refuse_own_change_columns(schema)
     fields, extras = replace(request, columns=None if columns is None else tuple(columns)).chosen(schema)
     if extras:
         raise OptionError(f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.")
@@ -138,23 +133,17 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
     return fields
 
 
-def _keys(request: ReadRequest, schema: Schema, keys: Sequence[str] | None) -> list[str]:
+def _keys(request: ReadRequest, schema: Schema, keys: Sequence[str] | None) -> tuple[str, ...]:
     """Return the names of the key columns; none without keys.
 
     Raises:
         OptionError: There is no such column, or it cannot be a key.
     """
     if keys is None:
-        return []
+        return ()
     if not keys:
         raise OptionError(f"Cannot read changes of {request.name}: keys names no column. Leave it out for no updates.")
-    fields = _columns(request, schema, keys)
-    unfit = next((field for field in fields if not field.field_type.is_primitive), None)
-    if unfit is not None:
-        raise OptionError(
-            f"Cannot read changes of {request.name}: column '{unfit.name}' of type {unfit.field_type} cannot be a key."
-        )
-    return [field.name for field in fields]
+    return request.key_names(schema, keys)
 
 
 def _bound(table: str, argument: str, given: datetime | int | str | None) -> Bound:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,7 +20,7 @@ from pyiceberg.types import NestedField, StructType, TimeType, UUIDType
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.literals import parsed
 from iceberg_ds.expressions.parser import Tree, parse_predicate, texts_in
 from iceberg_ds.expressions.row_filter import RowFilter
@@ -51,6 +51,7 @@ _OF_STREAMS = (
     "starting-snapshot-id",
     "stream-from-timestamp",
     "on-change",
+    "keys",
     "streaming-max-files-per-micro-batch",
     "streaming-max-rows-per-micro-batch",
     "streaming-skip-overwrite-snapshots",
@@ -114,7 +115,7 @@ class ReadRequest:
                 tag=own.get("tag"),
                 schema_id=_number(name, "schema-id", own.get("schema-id")),
             ),
-            columns=None if own.get("columns") is None else _names(name, own["columns"]),
+            columns=None if own.get("columns") is None else _names(name, own["columns"], "columns"),
             where=own.get("where"),
             stream=_stream_rules(name, own, parsed.branch or MAIN_BRANCH),
             beginning=_beginning(name, own),
@@ -125,6 +126,11 @@ class ReadRequest:
     def name(self) -> str:
         """Identifier of the table."""
         return identifier_text(self.options.table)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether changes of rows are read, and the result says what became of each."""
+        return self.beginning is not None or self.stream.on_change is OnChange.CHANGES
 
     def load(self) -> LoadedTable:
         """Load the table.
@@ -251,6 +257,39 @@ class ReadRequest:
         plan = plan_changes(self.name, table.metadata, table.io, schema, steps)
         return replace(plan, snapshot_id=None if end is None else end.snapshot_id)
 
+    def refuse_own_change_columns(self, schema: Schema) -> None:
+        """Refuse to read changes of a table that has columns with the names of those that tell of them.
+
+        Raises:
+            UnsupportedTableError: It has one.
+        """
+        taken = [field.name for field in schema.fields if field.name.lower() in CHANGE_COLUMNS]
+        if taken:
+            raise UnsupportedTableError(
+                f"Cannot read changes of {self.name}: it has a column '{taken[0]}' of its own, which is the name of "
+                "one that says what has changed. Rename it."
+            )
+
+    def key_names(self, schema: Schema, keys: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of key columns as the table has them.
+
+        Args:
+            schema: The columns of the table.
+            keys: The names that are given.
+
+        Raises:
+            OptionError: There is no such column, or it cannot be a key.
+        """
+        fields, extras = replace(self, columns=tuple(keys)).chosen(schema)
+        if extras:
+            raise OptionError(f"Cannot read changes of {self.name}: '{extras[0]}' is no column of the table.")
+        unfit = next((field for field in fields if not field.field_type.is_primitive), None)
+        if unfit is not None:
+            raise OptionError(
+                f"Cannot read changes of {self.name}: column '{unfit.name}' of type {unfit.field_type} cannot be a key."
+            )
+        return tuple(field.name for field in fields)
+
     def tree(self) -> Tree | None:
         """Return the predicate that files are passed over by; None if only Spark understands it."""
         if self.where is None:
@@ -305,9 +344,12 @@ class ReadRequest:
 
         Raises:
             OptionError: There is no such column, or it is named twice.
+            UnsupportedTableError: Changes are read, and the table has a column with the name of one that tells of them.
         """
+        if self.has_changes:
+            self.refuse_own_change_columns(schema)
         if self.columns is None:
-            return schema.fields, () if self.beginning is None else CHANGE_COLUMNS
+            return schema.fields, CHANGE_COLUMNS if self.has_changes else ()
         names = [field.name for field in schema.fields]
         fields, extras = [], []
         for column in self.columns:
@@ -317,7 +359,7 @@ class ReadRequest:
                 raise OptionError(f"Cannot read {self.name}: {problem}.") from problem
             if position is not None:
                 fields.append(schema.fields[position])
-            elif column in EXTRAS and (column not in CHANGE_COLUMNS or self.beginning is not None):
+            elif column in EXTRAS and (column not in CHANGE_COLUMNS or self.has_changes):
                 if column in LINEAGE and format_version < VERSION_3:  # nor has it one to Iceberg's Spark runtime
                     raise OptionError(
                         f"Cannot read {self.name}: it has no column '{column}': it is of format version "
@@ -446,8 +488,9 @@ def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules
             f"Cannot read {name}: options starting-snapshot-id and stream-from-timestamp say where the stream begins: "
             "give one of them."
         )
-    if own.get("on-change") == "changes":
-        raise OptionError(f"Cannot read {name}: on-change=changes is not there yet: give {', '.join(_ON_CHANGE)}.")
+    on_change = OnChange(_parsed(name, "on-change", own, one_of(*_ON_CHANGE)) or OnChange.FAIL)
+    if "keys" in own and on_change is not OnChange.CHANGES:
+        raise OptionError(f"Cannot read {name}: option keys goes with on-change=changes: give both, or neither.")
     skipping = [
         operation
         for operation in (Operation.OVERWRITE, Operation.DELETE)
@@ -457,7 +500,8 @@ def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules
         branch=branch,
         after_snapshot_id=after,
         since_ms=since,
-        on_change=OnChange(_parsed(name, "on-change", own, one_of(*_ON_CHANGE)) or OnChange.FAIL),
+        on_change=on_change,
+        keys=_names(name, own["keys"], "keys") if "keys" in own else (),
         skipped=frozenset(skipping),
         consumer_id=_parsed(name, "consumer-id", own, writer_name),
         limits=Limits(
@@ -504,10 +548,10 @@ def _parsed(name: str, option: str, own: Mapping[str, str], parse: Callable[[str
         raise OptionError(f"Cannot read {name}: option '{option}' is {own[option]!r}, {problem}.") from None
 
 
-def _names(name: str, text: str) -> tuple[str, ...]:
+def _names(name: str, text: str, option: str) -> tuple[str, ...]:
     if not text.lstrip().startswith("["):
         return tuple(part.strip() for part in text.split(","))
     try:
         return tuple(map(str, json.loads(text)))
     except ValueError:
-        raise OptionError(f"Cannot read {name}: option 'columns' is no list in JSON.") from None
+        raise OptionError(f"Cannot read {name}: option '{option}' is no list in JSON.") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile
@@ -84,6 +84,21 @@ class Change:
     snapshot_id: int
     timestamp_ms: int
     hidden_by: ScanTask | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFiles:
+    """The data files of one task of a stream.
+
+    Attributes:
+        tasks: The files.
+        are_compared: Whether they are of a snapshot that both deleted and inserted rows, which may be the same.
+        keys: Names of columns that say which row is which, if they are compared; empty for none.
+    """
+
+    tasks: Sequence[ScanTask]
+    are_compared: bool = False
+    keys: tuple[str, ...] = ()
 
 
 def rounds(tasks: Iterable[ScanTask]) -> list[list[ScanTask]]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from iceberg_ds.reading.python_scan import PythonScan
     from iceberg_ds.reading.request import PlannedRead, ReadRequest
-    from iceberg_ds.reading.scan_task import ScanTask
+    from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
     from iceberg_ds.reading.stream import Offset
     from iceberg_ds.reading.stream_read import StreamRead
 
@@ -134,11 +134,11 @@ class StreamedFiles(InputPartition):
     """The data files of one task of a micro-batch, and how they are read."""
 
     scan: PythonScan
-    tasks: Sequence[ScanTask]
+    files: TaskFiles
 
 
 class IcebergStreamReader(DataSourceStreamReader):
-    """Reads what is appended to a table.
+    """Reads what is appended to a table, or changed in it.
 
     Lives in a process of the driver as long as the query runs. For each micro-batch Spark makes another one, which is
     pickled into the tasks: it loads nothing, and takes no options along.
@@ -228,16 +228,18 @@ class IcebergStreamReader(DataSourceStreamReader):
         """
         self._start = self._offset(end)
         scan, groups = self._read.plan(self._offset(start), self._start)
-        return [StreamedFiles(scan=scan, tasks=tasks) for tasks in groups]
+        return [StreamedFiles(scan=scan, files=files) for files in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task.
 
         Raises:
-            IcebergSinkError: A file cannot be read.
+            IcebergSinkError: A file cannot be read, or a snapshot changed several rows of one key.
         """
         assert isinstance(partition, StreamedFiles)  # noqa: S101  # as `partitions` returns them
-        yield from partition.scan.rows(partition.tasks)
+        from iceberg_ds.reading.row_changes import changed_rows
+
+        yield from changed_rows(partition.scan, partition.files)
 
     def commit(self, end: Mapping[str, object]) -> None:
         """Let the table say how far the stream has read, if it has a name.

@@ -1,4 +1,4 @@
-"""Pure: which data files follow the offset of a stream that reads what is appended to a branch.
+"""Pure: which data files follow the offset of a stream that reads what is appended to a branch, or changed in it.
 
 A branch is read snapshot by snapshot, oldest first, and of each snapshot the data files that it added, in the order of
 its manifests; snapshots and manifests never change. So a snapshot and a number of files say exactly what has been read.
@@ -27,6 +27,7 @@ from iceberg_ds.snapshots.refs import (
     begins_a_table,
     branch_history,
     branch_snapshot_id,
+    find_snapshot,
     keeps_rows,
     place_in,
 )
@@ -44,6 +45,7 @@ class OnChange(Enum):
     FAIL = "fail"  # the stream ends with an error
     SKIP = "skip"  # it is passed over
     ADDED_FILES = "added-files"  # the rows of the data files that it added are read
+    CHANGES = "changes"  # the rows that it inserted and deleted are read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,7 @@ class StreamRules:
         since_ms: It begins with the first snapshot of this time, in milliseconds since the Unix epoch, or later; None
             for the beginning.
         on_change: What becomes of a snapshot that changes rows.
+        keys: Names of the columns that say which row is which, for updates; empty for none.
         skipped: Operations whose snapshots are passed over, whatever `on_change` says.
         limits: The most that a micro-batch reads.
         consumer_id: Name of the stream, under which the table says how far it has read; None for no name.
@@ -81,6 +84,7 @@ class StreamRules:
     after_snapshot_id: int | None = None
     since_ms: int | None = None
     on_change: OnChange = OnChange.FAIL
+    keys: tuple[str, ...] = ()
     skipped: frozenset[Operation] = frozenset()
     limits: Limits = field(default_factory=Limits)
     consumer_id: str | None = None
@@ -99,6 +103,7 @@ class Offset:
         file: How many of its files have been read.
         files: How many files of it are to be read.
         taken: How many files the micro-batch has that ended here.
+        ordinal: Number of the snapshot among those that the stream has come to, from 0; -1 if nothing has been read.
     """
 
     uuid: str
@@ -109,6 +114,7 @@ class Offset:
     file: int = 0
     files: int = 0
     taken: int = 0
+    ordinal: int = -1
 
     @classmethod
     def of(cls, name: str, given: Mapping[str, object]) -> Offset:
@@ -117,13 +123,14 @@ class Offset:
         Raises:
             StreamHistoryError: It is of another source.
         """
-        types = dict.fromkeys(("first", "snapshot", "sequence", "file", "files", "taken"), int)
-        if {key: type(value) for key, value in given.items()} != {"uuid": str, "stream": str, **types}:
+        types = dict.fromkeys(("first", "snapshot", "sequence", "file", "files", "taken", "ordinal"), int)
+        found = {"ordinal": -1, **given}  # which the first checkpoints did not have
+        if {key: type(value) for key, value in found.items()} != {"uuid": str, "stream": str, **types}:
             raise StreamHistoryError(
                 f"Cannot read what follows in {name}: the checkpoint holds {dict(given)}, which is no offset of "
                 "icebergsource. Give the query a checkpoint of its own."
             )
-        return cls(**given)  # type: ignore[arg-type]  # looked at above
+        return cls(**found)  # type: ignore[arg-type]  # looked at above
 
     def as_json(self) -> dict[str, object]:
         """Return what a checkpoint holds."""
@@ -147,10 +154,12 @@ class Step:
     Attributes:
         snapshot: The snapshot.
         whole: Whether all its visible rows are read, instead of those that it added.
+        ordinal: Its number among those that the stream comes to, from 0.
     """
 
     snapshot: Snapshot
     whole: bool = False
+    ordinal: int = 0
 
 
 # The data files to read of a snapshot, in an order that is always the same.
@@ -194,7 +203,7 @@ class Course:
         if newest is None:
             return self.begin()
         added = whole_number(summary_entries(newest), "added-data-files", 0)
-        return _at(self.begin(), newest, file=added, files=added)
+        return _at(self.begin(), Step(snapshot=newest), file=added, files=added)
 
     def next(self, start: Offset, limits: Limits, until: int | None = None) -> Offset:
         """Return where the next micro-batch ends; `start` if there is nothing to read.
@@ -218,10 +227,10 @@ class Course:
                 break
             files = self._files(step, reason)
             done = self._files_done(step, start, files)
-            taken = budget.take(files[done:])
+            taken = budget.take(files[done:], together=self.changed_by(step) is not None)
             if not taken and done < len(files):
                 break
-            end = _at(start, step.snapshot, file=done + taken, files=len(files))
+            end = _at(start, step, file=done + taken, files=len(files))
             end = replace(end, first=first, taken=budget.files)
             if not end.is_done:
                 break
@@ -262,13 +271,18 @@ class Course:
                 f"snapshot {end.snapshot}."
             )
 
+    def changed_by(self, step: Step) -> str | None:
+        """Return in words what a snapshot does of which the changed rows are read; None if others are, or none."""
+        if step.whole or self._on_change(step.snapshot) is not OnChange.CHANGES:
+            return None
+        return change_of(step.snapshot)
+
     def _files(self, step: Step, why_failing: str | None) -> Sequence[ScanTask]:
         if why_failing is not None:
             raise StreamHistoryError(
                 f"Cannot read what follows in {self._name}: snapshot {step.snapshot.snapshot_id} of branch "
-                f"'{self._rules.branch}' ({why_failing}) changes rows, and on-change is 'fail'. Start the query again "
-                "with on-change=skip to pass such snapshots over, or with on-change=added-files to read the rows of "
-                "the files that they add."
+                f"'{self._rules.branch}' {why_failing}. Start the query again with on-change=skip to pass such "
+                "snapshots over, or with on-change=added-files to read the rows of the files that they add."
             )
         return self._files_of(step) if step.whole or self._reads(step.snapshot) else ()
 
@@ -276,17 +290,26 @@ class Course:
         change = change_of(snapshot)
         if change is None:
             return not keeps_rows(snapshot)
-        return self._on_change(snapshot) is OnChange.ADDED_FILES
+        return self._on_change(snapshot) in {OnChange.ADDED_FILES, OnChange.CHANGES}
 
     def _on_change(self, snapshot: Snapshot) -> OnChange:
         operation = None if snapshot.summary is None else snapshot.summary.operation
         return OnChange.SKIP if operation in self._rules.skipped else self._rules.on_change
 
     def _why_failing(self, step: Step) -> str | None:
-        """Return what a snapshot does that the stream fails at, or None."""
+        """Return why the stream fails at a snapshot, or None."""
+        if (change := self.changed_by(step)) is not None:
+            before = step.snapshot.parent_snapshot_id
+            if before is None or find_snapshot(self._metadata, before) is not None:
+                return None
+            return (
+                f"({change}) changes rows of snapshot {before}, which has expired, so that it is not known which. Keep "
+                "snapshots for longer than the query rests, or give it a consumer-id"
+            )
         if step.whole or self._on_change(step.snapshot) is not OnChange.FAIL:
             return None
-        return change_of(step.snapshot)
+        change = change_of(step.snapshot)
+        return None if change is None else f"({change}) changes rows, and on-change is 'fail'"
 
     def _files_done(self, step: Step, start: Offset, files: Sequence[ScanTask]) -> int:
         """Return how many files of a step have been read."""
@@ -328,6 +351,11 @@ class Course:
         Raises:
             StreamHistoryError: They are not known.
         """
+        first = start.ordinal + start.is_done
+        return [replace(step, ordinal=first + place) for place, step in enumerate(self._still_unread(start))]
+
+    def _still_unread(self, start: Offset) -> Sequence[Step]:
+        """Return the same steps, not numbered yet."""
         branch, metadata = self._rules.branch, self._metadata
         self._check_table(start)
         ref = metadata.refs.get(branch)
@@ -401,11 +429,16 @@ class _Budget:
         self.files = 0
         self._rows = 0
 
-    def take(self, files: Sequence[ScanTask]) -> int:
-        """Return how many of these files are taken, the first ones."""
+    def take(self, files: Sequence[ScanTask], *, together: bool) -> int:
+        """Return how many of these files are taken, the first ones; all or none, if they are taken together."""
+        before, rows_before = self.files, self._rows
         for number, task in enumerate(files):
             if self.files and self._is_beyond(task):
-                return number
+                if not together:
+                    return number
+                if before:
+                    self.files, self._rows = before, rows_before
+                    return 0
             self.files += 1
             self._rows += task.data_file.record_count
         return len(files)
@@ -417,9 +450,17 @@ class _Budget:
         )
 
 
-def _at(start: Offset, snapshot: Snapshot, *, file: int, files: int) -> Offset:
+def _at(start: Offset, step: Step, *, file: int, files: int) -> Offset:
     """Return an offset in a snapshot, of the stream that has another offset."""
-    return replace(start, snapshot=snapshot.snapshot_id, sequence=snapshot.sequence_number or 0, file=file, files=files)
+    snapshot = step.snapshot
+    return replace(
+        start,
+        snapshot=snapshot.snapshot_id,
+        sequence=snapshot.sequence_number or 0,
+        file=file,
+        files=files,
+        ordinal=step.ordinal,
+    )
 
 
 def _first(start: Offset, steps: Sequence[Step]) -> int:

@@ -1,5 +1,8 @@
 """The reads of a running stream, on the driver: loads the table, and plans what lies between two offsets.
 
+Files that only insert rows, or only delete some, are spread over tasks. A snapshot that does both is read by one task
+for each partition, or by one alone if keys tell which row is which: it must see all rows that may belong together.
+
 The columns are those that the DataFrame was made with, found again by field id however the table changes.
 """
 
@@ -11,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from uuid import uuid4
 
 from pyiceberg.schema import Schema
@@ -23,13 +27,17 @@ from iceberg_ds.deletes.index import all_specs
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, StreamHistoryError
 from iceberg_ds.parsing import whole_number
 from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.reading.change_history import ChangeStep
+from iceberg_ds.reading.change_scan import changed_tasks, plan_changes
 from iceberg_ds.reading.consumers import record_request
 from iceberg_ds.reading.extras import EXTRAS
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
+from iceberg_ds.reading.row_changes import has_both_sides
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
-from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.reading.stream import Course, Limits, Offset, Step, why_other_types
+from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
+from iceberg_ds.reading.stream import Course, Limits, Offset, Step, change_of, why_other_types
+from iceberg_ds.snapshots.refs import find_snapshot
 from iceberg_ds.table.spark_types import spark_struct
 
 logger = logging.getLogger(__name__)
@@ -52,7 +60,8 @@ class StreamRead:
         self._stream = uuid4().hex
         self._done: Offset | None = None  # how far the stream has read for good
         self._not_noted: Offset | None = None  # what the table would not note
-        self._key_types: Mapping[int, IcebergType] = {}  # of the snapshot that is read whole
+        self._key_types: Mapping[int, IcebergType] = {}  # of equality deletes
+        self._keys: tuple[str, ...] = ()
 
     def begin(self) -> Offset:
         """Return the offset before everything.
@@ -84,8 +93,8 @@ class StreamRead:
             self._note(self._done)
             return course.next(start, limits, until)
 
-    def plan(self, start: Offset, end: Offset) -> tuple[PythonScan, list[list[ScanTask]]]:
-        """Return what all tasks are told, and the files of each task.
+    def plan(self, start: Offset, end: Offset) -> tuple[PythonScan, list[TaskFiles]]:
+        """Return what all tasks are told, and what each is told beside that.
 
         Raises:
             IcebergSinkError: The table cannot be read, or what follows is not known.
@@ -96,12 +105,27 @@ class StreamRead:
                 self._note(replace(end, snapshot=first))
             self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
             assert self._known is not None  # noqa: S101  # loaded before
-            # A file that is added again has no deletes, even if it had some in the snapshot that is read whole.
-            whole, added = (
-                [task for step, files in steps for task in files if step.whole is is_whole]
-                for is_whole in (True, False)
-            )
-            return PythonScan.of(self._planned(self._known)), [*task_groups(whole), *task_groups(added)]
+            return PythonScan.of(self._planned(self._known)), self._groups(steps)
+
+    def _groups(self, steps: Sequence[tuple[Step, Sequence[ScanTask]]]) -> list[TaskFiles]:
+        """Return the files of each task."""
+        # A file that is added again has no deletes, even if it had some in the snapshot that is read whole.
+        whole = [task for step, files in steps if step.whole for task in files]
+        later = [files for step, files in steps if not step.whole]
+        one_sided = [task for files in later if not has_both_sides(files) for task in files]
+        groups = [TaskFiles(tasks=tasks) for tasks in (*task_groups(whole), *task_groups(one_sided))]
+        for files in filter(has_both_sides, later):
+            groups += [TaskFiles(tasks=tasks, are_compared=True, keys=self._keys) for tasks in self._together(files)]
+        return groups
+
+    def _together(self, files: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
+        """Yield the files of a snapshot in groups: rows of two groups are never the same, nor of one key."""
+        in_order = sorted(files, key=lambda task: task.work.place)
+        if self._keys or len({task.data_file.spec_id for task in files}) > 1:
+            yield in_order
+            return
+        for _, group in groupby(in_order, key=lambda task: task.work.place):
+            yield list(group)
 
     def commit(self, end: Offset) -> None:
         """Take what is read up to an offset as read for good.
@@ -151,8 +175,25 @@ class StreamRead:
     def _files_of(self, table: Table, step: Step) -> Sequence[ScanTask]:
         key = (step.snapshot.snapshot_id, step.whole)
         if key not in self._files:
-            self._files[key] = self._whole(table, step) if step.whole else self._added(table, step)
+            self._files[key] = self._find_files(table, step)
         return self._files[key]
+
+    def _find_files(self, table: Table, step: Step) -> Sequence[ScanTask]:
+        if not self._request.has_changes:
+            return self._whole(table, step) if step.whole else self._added(table, step)
+        if not step.whole and change_of(step.snapshot) is not None:
+            return self._changed(table, step)
+        inserted = ChangeStep(snapshot=step.snapshot, parent=None, ordinal=step.ordinal)
+        tasks = self._whole(table, step) if step.whole else self._added(table, step)
+        return list(changed_tasks((), tasks, inserted))
+
+    def _changed(self, table: Table, step: Step) -> Sequence[ScanTask]:
+        before = step.snapshot.parent_snapshot_id
+        parent = None if before is None else find_snapshot(table.metadata, before)
+        changed = ChangeStep(snapshot=step.snapshot, parent=parent, ordinal=step.ordinal)
+        plan = plan_changes(self._request.name, table.metadata, table.io, self._columns, [changed])
+        self._key_types = {**self._key_types, **plan.key_types}
+        return plan.tasks
 
     def _added(self, table: Table, step: Step) -> Sequence[ScanTask]:
         name, snapshot = self._request.name, step.snapshot
@@ -176,17 +217,21 @@ class StreamRead:
             case_sensitive=True,
             time_zone=None,
         )
-        self._key_types = plan.key_types
+        self._key_types = {**self._key_types, **plan.key_types}
         return plan.tasks
 
-    def _planned(self, loaded: LoadedTable) -> PlannedRead:
+    @property
+    def _columns(self) -> Schema:
         assert self._schema is not None  # noqa: S101  # found when the table was first loaded
+        return self._schema
+
+    def _planned(self, loaded: LoadedTable) -> PlannedRead:
         table = loaded.table
-        fields, extras = self._request.chosen(self._schema, table.metadata.format_version)
+        fields, extras = self._request.chosen(self._columns, table.metadata.format_version)
         plan = ScanPlan(
             name=self._request.name,
             snapshot_id=None,
-            schema=self._schema,
+            schema=self._columns,
             metadata=table.metadata,
             tasks=(),
             deletes={},
@@ -217,6 +262,8 @@ class StreamRead:
             self._schema = next(filter(self._is_asked, [now, *reversed(loaded.table.metadata.schemas)]), None)
             if self._schema is not None:
                 PythonScan.of(self._planned(loaded))  # which looks at the predicate
+                if keys := self._request.stream.keys:
+                    self._keys = self._request.key_names(self._schema, keys)
         if self._schema is None:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"
         else:

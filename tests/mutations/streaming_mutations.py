@@ -6,6 +6,7 @@ from mutations.mutating import Mutation
 
 _NAMED = "unit/reading/test_consumers.py::"
 _STREAM = "unit/reading/test_stream.py::"
+_CHANGES = "unit/reading/test_row_changes.py::"
 
 STREAMING = (
     Mutation(
@@ -79,6 +80,58 @@ STREAMING = (
         before="        return [Step(snapshot=step.snapshot, whole=True) for step in steps[:1]] + steps[1:]\n",
         after="        return steps\n",
         tests=(_STREAM + "test_stream_begins_with_all_rows_of_the_oldest_snapshot",),
+    ),
+    Mutation(
+        name="a stream takes rows for the same that have one equal digest",
+        file="reading/row_changes.py",
+        before="    groups, deleted, inserted = _sides(rows, _OF_ROWS)\n",
+        after="    groups, deleted, inserted = _sides(rows, _OF_ROWS[:1])\n",
+        tests=(_CHANGES + "test_rows_with_one_equal_digest_are_different[1]",),
+    ),
+    Mutation(
+        name="a stream leaves out all copies of a row of which some were written again",
+        file="reading/row_changes.py",
+        before="        if taken < most:\n",
+        after="        if taken <= most:\n",
+        tests=(
+            _CHANGES + "test_copies_are_carried_over_one_by_one",
+            _CHANGES + "test_rows_that_an_overwrite_writes_again_are_no_changes",
+        ),
+    ),
+    Mutation(
+        name="a stream compares the columns that are shown instead of whole rows",
+        file="reading/row_changes.py",
+        before="    names = [field.name for field in scan.schema.fields]\n",
+        after="    names = [field.name for field in scan.schema.fields if field.name in scan.columns]\n",
+        tests=(_CHANGES + "test_rows_are_compared_whole_whatever_is_shown",),
+    ),
+    Mutation(
+        name="a key that moves to another partition is read by two tasks of a stream",
+        file="reading/stream_read.py",
+        before="        if self._keys or len({task.data_file.spec_id for task in files}) > 1:\n",
+        after="        if len({task.data_file.spec_id for task in files}) > 1:\n",
+        tests=(_CHANGES + "test_row_that_moves_to_another_partition_is_an_update",),
+    ),
+    Mutation(
+        name="a snapshot that changes rows is cut by the limits of a micro-batch",
+        file="reading/stream.py",
+        before="            taken = budget.take(files[done:], together=self.changed_by(step) is not None)\n",
+        after="            taken = budget.take(files[done:], together=False)\n",
+        tests=(_CHANGES + "test_snapshot_that_changes_rows_is_read_at_once",),
+    ),
+    Mutation(
+        name="a stream takes rows for inserted that an expired snapshot had",
+        file="reading/stream.py",
+        before="            if before is None or find_snapshot(self._metadata, before) is not None:\n",
+        after="            if before is None or before:\n",
+        tests=(_CHANGES + "test_rows_before_the_change_of_an_expired_snapshot_come",),
+    ),
+    Mutation(
+        name="ordinals of a stream of changes begin anew with each micro-batch",
+        file="reading/stream.py",
+        before="        first = start.ordinal + start.is_done\n",
+        after="        first = 0\n",
+        tests=(_CHANGES + "test_ordinals_ascend_over_restarts",),
     ),
     Mutation(
         name="expiry does not wait for a named stream",

@@ -12,25 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.checks.reader import rows_of
 from support.exhaustive import examples
-from support.tables.random_history import RandomHistory
+from support.tables.random_history import HAPPENINGS, RandomHistory
 from support.tables.reading import as_text, changes_by_tasks, differences_of, net_of, without_zeros
-
-VALUES = st.none() | st.integers(0, 9)
-PAIRS = st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=5)
-KEYED = st.lists(st.tuples(st.integers(0, 9), VALUES), min_size=1, max_size=4, unique_by=lambda pair: pair[0])
-happenings = st.one_of(
-    st.tuples(st.just("append"), PAIRS),
-    st.tuples(st.just("write keys"), KEYED),
-    st.tuples(st.just("overwrite"), st.integers(0, 9), PAIRS),
-    st.tuples(st.just("delete keys"), st.lists(VALUES, min_size=1, max_size=3, unique=True)),
-    st.tuples(st.just("delete row"), st.integers(0, 99)),
-    st.sampled_from([("rewrite",), ("convert",), ("take deletes back",)]),
-    st.sampled_from([("swap names",), ("widen",), ("partition",), ("drop",), ("add",)]),
-)
 
 
 @settings(max_examples=examples(60))
-@given(history=st.lists(happenings, min_size=2, max_size=10), cut=st.integers(0, 99))
+@given(history=st.lists(HAPPENINGS, min_size=2, max_size=10), cut=st.integers(0, 99))
 def test_changes_are_the_differences_between_snapshots(history: Any, cut: int) -> None:
     """A copy of the table by its changes would lack rows, or have rows that are deleted."""
     folder = Path(tempfile.mkdtemp())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
@@ -34,6 +35,19 @@ COLUMNS = spark.StructType(
         spark.StructField("n", spark.IntegerType()),
         spark.StructField("name", spark.StringType()),
     ]
+)
+_VALUES = st.none() | st.integers(0, 9)
+_PAIRS = st.lists(st.tuples(_VALUES, _VALUES), min_size=1, max_size=5)
+_KEYED = st.lists(st.tuples(st.integers(0, 9), _VALUES), min_size=1, max_size=4, unique_by=lambda pair: pair[0])
+# What `RandomHistory.take` takes.
+HAPPENINGS = st.one_of(
+    st.tuples(st.just("append"), _PAIRS),
+    st.tuples(st.just("write keys"), _KEYED),
+    st.tuples(st.just("overwrite"), st.integers(0, 9), _PAIRS),
+    st.tuples(st.just("delete keys"), st.lists(_VALUES, min_size=1, max_size=3, unique=True)),
+    st.tuples(st.just("delete row"), st.integers(0, 99)),
+    st.sampled_from([("rewrite",), ("convert",), ("take deletes back",)]),
+    st.sampled_from([("swap names",), ("widen",), ("partition",), ("drop",), ("add",)]),
 )
 
 

@@ -12,15 +12,17 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AddPartitionSpecUpdate, SetDefaultSpecUpdate
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
+from support.checks.version_3 import row_ids
 from support.keys.conversions import meanwhile
 from support.tables.changes_by_others import set_columns
 from support.tables.data_rewrites import data_paths, delete_paths, rewrite
 from support.tables.delete_files import delete_equal, delete_ids, delete_positions, entries, with_ids
+from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
@@ -28,8 +30,10 @@ from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, Data
 from iceberg_ds.expressions.metrics_evaluator import facts_of
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.maintenance import rewrite_data_files
+from iceberg_ds.maintenance.moved_places import places_by_value
 from iceberg_ds.maintenance.rewrite_data_files import Rewrite
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes
+from iceberg_ds.row_level.delete_from import delete_from
 from iceberg_ds.spark.task_job import TaskJob
 from iceberg_ds.table.spec_parser import parse_partition_by
 from iceberg_ds.writers.rolling import RollingWriter
@@ -287,16 +291,72 @@ def test_option_of_a_z_order_is_refused_without_one() -> None:
         iceberg_ds.rewrite_data_files(NAME, options={"max-output-size": "2"}, strategy="sort", sort_order="id")
 
 
-def test_sorted_group_with_a_late_delete_is_done_again(sink: Sink) -> None:
-    """The delete would hide another row."""
+@pytest.mark.parametrize("order", [("sort", "id desc"), ("zorder", "id, name")], ids=["sort", "zorder"])
+def test_late_deletes_of_a_sorted_group_cost_no_work(sink: Sink, order: tuple[Any, str]) -> None:
+    """A table with a stream of deletes would never be sorted; or the deletes would hide other rows."""
     small_files(sink)
+    sink.append(30, 30, 30)
+    old, runs = data_paths(sink), []
+    left = [(6, [1]), (2, [0]), (6, [2]), (4, [1, 2])]
 
-    with meanwhile(FaultPoint.TASK_WRITTEN, lambda: delete_positions(sink, data_paths(sink)[2], [0])):
+    def land() -> None:
+        number, positions = left.pop()
+        delete_positions(sink, old[number], positions)
+
+    with meanwhile(FaultPoint.MANIFESTS_WRITTEN, land, times=4):
+        runs.append(rewrite(sink, strategy=order[0], sort_order=order[1]))
+
+    assert ids(sink) == sorted([30, *(number for number in all_ids() if number not in {20, 41, 42})])
+    assert len(data_paths(sink)) == 1
+    deletes = listed(sink.table())[DataFileContent.POSITION_DELETES]
+    assert sum(len(file.rows()) for file in deletes) == 5
+    assert runs[0].rewritten_data_files_count == 7
+    check_clean(sink.table())
+
+
+def test_late_vector_of_a_sorted_group_hides_the_row_with_its_id(sink: Sink) -> None:
+    """Of two rows with the same values the wrong one would stay, with another id than it had."""
+    sink.create(ID_AND_NAME, format_version="3")
+    small_files(sink)
+    sink.append(30, 30)
+    before = row_ids(sink.table())
+    options = {"warehouse": str(sink.options.warehouse)}
+    gone = {number for number, row in before.items() if row["id"] in {20, 30, 32}}
+
+    with meanwhile(FaultPoint.TASK_WRITTEN, lambda: delete_from(NAME, "id IN (20, 30, 32)", options=options)):
         rewrite(sink, strategy="sort", sort_order="id desc")
 
-    assert ids(sink) == [number for number in all_ids() if number != 20]
     assert len(data_paths(sink)) == 1
+    assert row_ids(sink.table()) == {number: row for number, row in before.items() if number not in gone}
+    assert len(listed(sink.table())[DataFileContent.POSITION_DELETES]) == 1
     check_clean(sink.table())
+
+
+def test_late_deletes_of_a_group_that_goes_to_other_partitions_cost_no_work(sink: Sink) -> None:
+    """Deletes would be in a partition whose files they do not apply to, and the rows come back."""
+    small_files(sink)
+    table, old = sink.table(), data_paths(sink)
+    spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(3), "bucket"), spec_id=1)
+    with table.transaction() as transaction:
+        transaction._apply((AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1)), ())
+
+    with meanwhile(FaultPoint.TASK_WRITTEN, lambda: [delete_positions(sink, path, [0, 2]) for path in old]):
+        rewrite(sink)
+
+    assert ids(sink) == [1, 11, 21, 31, 41, 51]
+    assert len(data_paths(sink)) == 3
+    assert sum(len(file.rows()) for file in listed(sink.table())[DataFileContent.POSITION_DELETES]) == 12
+    check_clean(sink.table())
+
+
+def test_row_that_is_not_in_the_new_files_is_not_taken_for_another() -> None:
+    """A delete would be forgotten, and its row come back."""
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2, 2]})
+
+    assert places_by_value([rows.slice(1, 1)], [[rows], [rows]]) == {0: [1]}
+    assert places_by_value([rows, rows.slice(0, 1)], [[rows], [rows]]) == {0: [0, 1, 2], 1: [0]}
+    with pytest.raises(LookupError, match="1 rows that were deleted meanwhile are not in the new files"):
+        places_by_value([rows, rows.slice(1)], [[rows], [rows.slice(2)]])
 
 
 def test_other_rows_in_the_new_files_are_never_committed(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
