@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from math import ceil
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from iceberg_ds.catalog.client import connect
@@ -249,6 +249,8 @@ class _Keeper:
             "partial-progress.enabled": "true",
             "rewrite-job-order": "cold-first",
         }
+        if (most := self.policy.max_deletes_per_file) is not None:
+            options["delete-file-threshold"] = str(floor(most) + 1)
         if self.policy.max_bytes is not None and health.average_file_bytes:
             options["max-files-to-rewrite"] = str(max(2, ceil(self.policy.max_bytes / health.average_file_bytes)))
         return options
@@ -259,9 +261,16 @@ class _Keeper:
         catalog = connect(catalog_settings(parsed), parsed.reports)
         times = sorted(one.timestamp_ms for one in catalog.load_table(parsed.table).metadata.snapshots)
         youngest_ms = health.at_ms - int(self.policy.min_snapshot_age_s * 1000)
-        surplus = len(times) - (self.policy.max_snapshots or 0)
+        surplus = len(times) - self._most_snapshots(health)
         older_than_ms = min(youngest_ms, times[surplus] if 0 <= surplus < len(times) else youngest_ms)
         return expire_snapshots(self._table, older_than=older_than_ms, options=self._given)
+
+    def _most_snapshots(self, health: TableHealth) -> int:
+        """Return how many snapshots the policy leaves of a table."""
+        most, size = self.policy.max_metadata_bytes, health.metadata_bytes
+        by_size = health.snapshots if most is None or not size else health.snapshots * most // size
+        by_number = health.snapshots if self.policy.max_snapshots is None else self.policy.max_snapshots
+        return min(by_size, by_number)
 
 
 @contextmanager

@@ -25,6 +25,10 @@ class Step(Enum):
     EXPIRE_SNAPSHOTS = "expire_snapshots"
 
 
+# Of so few snapshots metadata is not large.
+_FEW_SNAPSHOTS = 10
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePolicy:
     """When a table is due for what. A figure above its limit makes the step due; None for never.
@@ -32,20 +36,25 @@ class MaintenancePolicy:
     Attributes:
         max_small_files: Data files below a quarter of `write.target-file-size-bytes`. Only such files, and those of
             whose rows 30 % are deleted, are rewritten: a file that was compacted is not written again for each new one.
+        max_deletes_per_file: Delete files for each data file, on average: data files with more are rewritten.
         max_equality_delete_files: Equality delete files: they are converted.
         max_position_delete_files: Position delete files: they are rewritten into few, those without rows are dropped.
         max_manifests: Manifests of the branch.
         max_snapshots: Snapshots of the table. The oldest above that number expire.
+        max_metadata_bytes: Size of the metadata file. As many of the oldest snapshots expire as make up the rest, if
+            there are more than ten.
         min_snapshot_age_s: No snapshot younger than this many seconds expires: readers may still use it.
         max_bytes: About how many bytes of data files a run rewrites, at most; None for no limit.
         max_seconds: No step begins later than this many seconds after the run; None for no limit.
     """
 
     max_small_files: int | None = 100
+    max_deletes_per_file: float | None = None
     max_equality_delete_files: int | None = 20
     max_position_delete_files: int | None = 100
     max_manifests: int | None = 100
     max_snapshots: int | None = 1000
+    max_metadata_bytes: int | None = None
     min_snapshot_age_s: float = 3600
     max_bytes: int | None = None
     max_seconds: float | None = None
@@ -101,9 +110,16 @@ def due_steps(health: TableHealth, policy: MaintenancePolicy) -> list[Due]:
     """
     manifests = health.data_manifests + health.delete_manifests
     by_position = health.position_delete_files if health.format_version < VERSION_3 else None
-    rows: tuple[tuple[Step, int | None, int | None, str], ...] = (
+    metadata_bytes = health.metadata_bytes if health.snapshots > _FEW_SNAPSHOTS else None
+    rows: tuple[tuple[Step, float | None, float | None, str], ...] = (
         (Step.CONVERT_DELETES, health.equality_delete_files, policy.max_equality_delete_files, "equality delete files"),
         (Step.REWRITE_DATA_FILES, health.small_files, policy.max_small_files, "small data files"),
+        (
+            Step.REWRITE_DATA_FILES,
+            health.deletes_per_file,
+            policy.max_deletes_per_file,
+            "delete files for each data file",
+        ),
         (
             Step.REWRITE_POSITION_DELETE_FILES,
             by_position,
@@ -112,9 +128,10 @@ def due_steps(health: TableHealth, policy: MaintenancePolicy) -> list[Due]:
         ),
         (Step.REWRITE_MANIFESTS, manifests, policy.max_manifests, "manifests"),
         (Step.EXPIRE_SNAPSHOTS, health.snapshots, policy.max_snapshots, "snapshots"),
+        (Step.EXPIRE_SNAPSHOTS, metadata_bytes, policy.max_metadata_bytes, "bytes of metadata"),
     )
     return [
-        Due(step=step, reason=f"{figure:,} {things}, more than {limit:,}")
+        Due(step=step, reason=f"{round(figure, 2):,} {things}, more than {limit:,}")
         for step, figure, limit, things in rows
         if figure is not None and limit is not None and figure > limit
     ]

@@ -89,6 +89,55 @@ def test_all_that_piles_up_is_taken_care_of_in_order(sink: Sink) -> None:
     check_clean(sink.table())
 
 
+def test_files_with_many_deletes_are_rewritten_though_they_are_large(sink: Sink) -> None:
+    """Readers would apply the same deletes again and again, as long as no small file is there."""
+    sink.append(*range(200))
+    (path,) = data_paths(sink)
+    for number in range(3):
+        delete_positions(sink, path, [number])
+    policy = MaintenancePolicy(max_small_files=None, max_deletes_per_file=2, max_manifests=None)
+
+    result = maintain(sink, policy)
+
+    assert [(taken.step, taken.reason) for taken in result.steps] == [
+        ("rewrite_data_files", "3.0 delete files for each data file, more than 2")
+    ]
+    assert ids(sink) == list(range(3, 200))
+    assert result.after is not None
+    assert result.after.delete_files == 0
+    assert maintain(sink, policy).steps == ()
+    check_clean(sink.table())
+
+
+def test_snapshots_expire_that_make_metadata_large(sink: Sink) -> None:
+    """Metadata would grow with each commit, until commits are slow."""
+    for number in range(30):
+        sink.append(number, of_epoch=epoch(number))
+    health = table_health(NAME, options=options_of(sink))
+    assert health.metadata_bytes is not None
+    policy = MaintenancePolicy(
+        max_small_files=None, max_manifests=None, max_metadata_bytes=health.metadata_bytes // 2, min_snapshot_age_s=0
+    )
+
+    result = maintain(sink, policy)
+
+    assert [taken.step for taken in result.steps] == ["expire_snapshots"]
+    assert result.steps[0].reason.endswith(f" bytes of metadata, more than {health.metadata_bytes // 2:,}")
+    assert result.after is not None
+    assert 10 < result.after.snapshots <= 15
+    assert ids(sink) == list(range(30))
+
+
+@pytest.mark.parametrize("snapshots", [10, 11])
+def test_few_snapshots_do_not_make_metadata_large(snapshots: int, sink: Sink) -> None:
+    """Each look would take the lease, and find nothing to do."""
+    for number in range(snapshots):
+        sink.append(number, of_epoch=epoch(number))
+    policy = MaintenancePolicy(max_small_files=None, max_manifests=None, max_metadata_bytes=1, min_snapshot_age_s=0)
+
+    assert len(maintain(sink, policy, dry_run=True).steps) == snapshots - 10
+
+
 def test_expiry_and_rewrite_report_what_they_did(sink: Sink) -> None:
     """A user's metrics would not tell whether tables are looked after."""
     neglect(sink)
