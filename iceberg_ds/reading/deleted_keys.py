@@ -22,7 +22,7 @@ from iceberg_ds.deletes.key_reader import ColumnReader, canonical_type
 from iceberg_ds.table.arrow_schema import arrow_type
 
 # The most keys that the driver reads.
-MOST_KEYS = 200_000
+MOST_KEYS = 1_000_000
 _READERS = 8
 BELOW, PLACE = "__below", "__place"
 

@@ -40,9 +40,9 @@ DATA_REWRITES = (
     ),
     Mutation(
         name="a delete is moved as if no row before it had been left out",
-        file="maintenance/rewrite_tasks.py",
-        before="                row = first_row[item.path] + position - gone\n",
-        after="                row = first_row[item.path] + position\n",
+        file="maintenance/moved_places.py",
+        before="            row = rows.first + position - gone\n",
+        after="            row = rows.first + position\n",
         tests=(_MEANWHILE,),
     ),
     Mutation(
@@ -57,14 +57,14 @@ DATA_REWRITES = (
         file="maintenance/rewrite_tasks.py",
         before="        if self._plan.keeps_order(work.group):\n",
         after="        if work.group:\n",
-        tests=(_REWRITE + "test_late_deletes_of_a_sorted_group_cost_no_work[sort-2]",),
+        tests=(_REWRITE + "test_late_deletes_of_a_sorted_group_cost_no_work",),
     ),
     Mutation(
         name="a late delete of a sorted group hides all rows with its values",
         file="maintenance/moved_places.py",
         before="                    wanted[digest] -= 1\n",
         after="",
-        tests=(_REWRITE + "test_late_deletes_of_a_sorted_group_cost_no_work[sort-2]",),
+        tests=(_REWRITE + "test_late_deletes_of_a_sorted_group_cost_no_work",),
     ),
     Mutation(
         name="a late delete of a sorted group whose row is not found is forgotten",

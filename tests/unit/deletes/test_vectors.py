@@ -21,6 +21,7 @@ from support.keys.upserts import apart, upsert
 from support.tables.data_rewrites import data_paths, rewrite
 from support.tables.delete_files import delete_ids, delete_positions
 from support.tables.reading import read_by_tasks
+from support.tables.row_ids import row_ids
 from support.tables.sink import Sink, epoch, local
 
 from iceberg_ds.deletes.work import RowEncoding
@@ -173,9 +174,13 @@ def test_vectors_go_with_the_data_files_that_are_written_again(keyed: Sink) -> N
     ("step", "times"),
     [(FaultPoint.PLANNED, 1), (FaultPoint.TASK_WRITTEN, 1), (FaultPoint.MANIFESTS_WRITTEN, 3)],
 )
-def test_vectors_that_land_while_files_are_rewritten_are_moved(keyed: Sink, step: FaultPoint, times: int) -> None:
+@pytest.mark.parametrize("wish", [{}, {"strategy": "sort", "sort_order": "amount desc"}], ids=["binpack", "sort"])
+def test_vectors_that_land_while_files_are_rewritten_are_moved(
+    keyed: Sink, step: FaultPoint, times: int, wish: dict[str, Any]
+) -> None:
     """A table that a stream changes all the time would never be compacted, or deleted rows would come back."""
     upsert(keyed, "position", changed(6))
+    ids_of_rows = row_ids(keyed)
     left = [(1, 2), (2, 5), (7,)][:times]
     done: list[int] = []
 
@@ -186,9 +191,10 @@ def test_vectors_that_land_while_files_are_rewritten_are_moved(keyed: Sink, step
 
     old = set(data_paths(keyed))
     with at_step(step, land, times=times):
-        result = rewrite(keyed, rewrite_all="true")
+        result = rewrite(keyed, rewrite_all="true", **wish)
 
     assert values(keyed) == expected(6, *done)
+    assert row_ids(keyed) == ids_of_rows
     assert not old & set(data_paths(keyed))
     assert result.rewritten_data_files_count == len(old)
     assert hidden_rows(keyed) >= len({1, 2, 5, 7} & set(done))

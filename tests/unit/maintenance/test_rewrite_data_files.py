@@ -17,12 +17,10 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
-from support.checks.version_3 import row_ids
 from support.keys.conversions import meanwhile
 from support.tables.changes_by_others import set_columns
 from support.tables.data_rewrites import data_paths, delete_paths, rewrite
 from support.tables.delete_files import delete_equal, delete_ids, delete_positions, entries, with_ids
-from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
@@ -33,7 +31,6 @@ from iceberg_ds.maintenance import rewrite_data_files
 from iceberg_ds.maintenance.moved_places import places_by_value
 from iceberg_ds.maintenance.rewrite_data_files import Rewrite
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes
-from iceberg_ds.row_level.delete_from import delete_from
 from iceberg_ds.spark.task_job import TaskJob
 from iceberg_ds.table.spec_parser import parse_partition_by
 from iceberg_ds.writers.rolling import RollingWriter
@@ -311,24 +308,6 @@ def test_late_deletes_of_a_sorted_group_cost_no_work(sink: Sink, order: tuple[An
     deletes = listed(sink.table())[DataFileContent.POSITION_DELETES]
     assert sum(len(file.rows()) for file in deletes) == 5
     assert runs[0].rewritten_data_files_count == 7
-    check_clean(sink.table())
-
-
-def test_late_vector_of_a_sorted_group_hides_the_row_with_its_id(sink: Sink) -> None:
-    """Of two rows with the same values the wrong one would stay, with another id than it had."""
-    sink.create(ID_AND_NAME, format_version="3")
-    small_files(sink)
-    sink.append(30, 30)
-    before = row_ids(sink.table())
-    options = {"warehouse": str(sink.options.warehouse)}
-    gone = {number for number, row in before.items() if row["id"] in {20, 30, 32}}
-
-    with meanwhile(FaultPoint.TASK_WRITTEN, lambda: delete_from(NAME, "id IN (20, 30, 32)", options=options)):
-        rewrite(sink, strategy="sort", sort_order="id desc")
-
-    assert len(data_paths(sink)) == 1
-    assert row_ids(sink.table()) == {number: row for number, row in before.items() if number not in gone}
-    assert len(listed(sink.table())[DataFileContent.POSITION_DELETES]) == 1
     check_clean(sink.table())
 
 
