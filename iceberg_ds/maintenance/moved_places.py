@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from secrets import randbits
@@ -20,7 +20,10 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds.cdc.row_digest import digest_rows
 from iceberg_ds.deletes.work import FileWork
 
+# The most rows that are looked for by their values: each takes some 300 bytes.
+MOST_BY_VALUE = 2_000_000
 _SEED_BITS = 64
+_FEWEST_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,23 +75,43 @@ def places_by_value(
     """
     seeds = randbits(_SEED_BITS), randbits(_SEED_BITS)
     wanted = Counter(digest for batch in deleted for digest in _digests(batch, seeds))
-    firsts = pa.array({first for first, _ in wanted}, pa.uint64())
+    left, firsts = wanted.total(), pa.array({first for first, _ in wanted}, pa.uint64())
     found: dict[int, list[int]] = {}
-    for number, batches in enumerate(files):
-        begin = 0
-        for batch in batches:
-            # Few rows are wanted, so that one digest passes over nearly all others.
-            maybe = pc.indices_nonzero(pc.is_in(digest_rows(batch, seeds[0]), firsts))
-            for place, digest in zip(maybe.to_pylist(), _digests(batch.take(maybe), seeds), strict=True):
-                if wanted[digest] > 0:
-                    wanted[digest] -= 1
-                    found.setdefault(number, []).append(begin + place)
-            begin += batch.num_rows
-    if missing := wanted.total():
-        raise LookupError(f"{missing} rows that were deleted meanwhile are not in the new files")
+    for number, begin, rows in _portions(files, max(len(firsts), _FEWEST_ROWS)):
+        if not left:
+            break
+        # Few rows are wanted, so that one digest passes over nearly all others.
+        maybe = pc.indices_nonzero(pc.is_in(digest_rows(rows, seeds[0]), firsts))
+        for place, digest in zip(maybe.to_pylist(), _digests(rows.take(maybe), seeds), strict=True):
+            if wanted[digest] > 0:
+                wanted[digest] -= 1
+                left -= 1
+                found.setdefault(number, []).append(begin + place)
+    if left:
+        raise LookupError(f"{left} rows that were deleted meanwhile are not in the new files")
     return found
+
+
+def _portions(files: Iterable[Iterable[pa.RecordBatch]], rows: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Yield the rows of each file in batches of so many or more, with the numbers of the file and of the first row.
+
+    For each batch all wanted digests are hashed anew.
+    """
+    for number, batches in enumerate(files):
+        begin, waiting = 0, list[pa.RecordBatch]()
+        for batch in batches:
+            waiting.append(batch)
+            if (count := sum(one.num_rows for one in waiting)) >= rows:
+                yield number, begin, _together(waiting)
+                begin, waiting = begin + count, []
+        if waiting:
+            yield number, begin, _together(waiting)
 
 
 def _digests(rows: pa.RecordBatch, seeds: tuple[int, int]) -> list[tuple[int, int]]:
     first, second = (digest_rows(rows, seed).to_pylist() for seed in seeds)
     return list(zip(first, second, strict=True))
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

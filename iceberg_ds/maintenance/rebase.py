@@ -38,13 +38,17 @@ from iceberg_ds.maintenance.rewrite_work import DeletesToMove, FileGroup, GroupR
 from iceberg_ds.snapshots.refs import last_sequence_number
 from iceberg_ds.snapshots.version_3 import first_row_id
 
+# How often deletes are moved to the files of a group, at most: as long as one is behind, no other is committed. Where
+# rows are looked for by their values, each time takes longer.
+_MOST_MOVES, _MOST_MOVES_BY_VALUE = 10, 3
+
 
 class Standing(Enum):
     """How a rewritten group stands in the branch as it is."""
 
     HOLDS = auto()  # it may be committed
     BEHIND = auto()  # position deletes landed on its files, and can be moved
-    STALE = auto()  # its rows are not those of its files any more
+    STALE = auto()  # its rows are not those of its files any more, or are deleted faster than deletes are moved
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,12 +60,14 @@ class RewrittenGroup:
         rewritten: What became of it.
         positions: By path of each of its files, the names of the position deletes that were applied, or moved.
         moved: The position delete file, or the deletion vectors, for its new files; empty without any.
+        moves: How often deletes were moved.
     """
 
     group: FileGroup
     rewritten: GroupRewritten
     positions: dict[str, frozenset[str]]
     moved: tuple[DataFile, ...] = ()
+    moves: int = 0
 
     @classmethod
     def of(cls, group: FileGroup, rewritten: GroupRewritten) -> RewrittenGroup:
@@ -72,6 +78,7 @@ class RewrittenGroup:
     def take(self, moved: tuple[DataFile, ...], work: DeletesToMove) -> tuple[DataFile, ...]:
         """Take the deletes that were moved to the new files, and return those that they replace."""
         before, self.moved = self.moved, moved
+        self.moves += 1
         self.positions = {item.path: work.now.get(item.path, item).hidden_by for item in self.group.files}
         return before
 
@@ -220,7 +227,10 @@ class Rebase:
             if late and (self._plan.number_of(found.group) is None or not self._has_columns_of(late)):
                 return Standing.STALE
             is_behind = is_behind or there[0].hidden_by != found.positions[item.path]
-        return Standing.BEHIND if is_behind else Standing.HOLDS
+        if not is_behind:
+            return Standing.HOLDS
+        most = _MOST_MOVES if self._plan.keeps_order(found.group) else _MOST_MOVES_BY_VALUE
+        return Standing.BEHIND if found.moves < most else Standing.STALE
 
     def _has_columns_of(self, keys: Iterable[KeyFile]) -> bool:
         """Return whether new files have all columns that these files delete by: those of the table when planned."""

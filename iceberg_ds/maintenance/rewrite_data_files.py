@@ -498,7 +498,7 @@ class Rewrite:
         superseded: list[DataFile] = []
         for (found, work), answer in zip(moves, answers, strict=True):
             if answer.problem is not None or answer.is_undone:
-                reason = answer.problem or "rows that were deleted are there again"
+                reason = answer.problem or "deleted rows are there again, or too many were deleted since"
                 logger.info("%d data files of %s are rewritten anew: %s", len(found.group.files), self._name, reason)
                 rebase.groups.remove(found)
                 self._discard(plan, [found])

@@ -25,7 +25,7 @@ from iceberg_ds.errors import RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
-from iceberg_ds.maintenance.moved_places import LateRows, places_by_value, places_in_order
+from iceberg_ds.maintenance.moved_places import MOST_BY_VALUE, LateRows, places_by_value, places_in_order
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, DeletesToMove, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import WritePlan
@@ -162,6 +162,10 @@ class _Task:
             positions = positions.filter(pc.less(positions, item.data_file.record_count))
             if len(positions):
                 late.append(LateRows(item=item, first=first, left_out=left_out, positions=positions))
+        if not late:
+            return DeletesMoved()
+        if not self._plan.keeps_order(work.group) and sum(len(rows.positions) for rows in late) > MOST_BY_VALUE:
+            return DeletesMoved(is_undone=True)
         files = work.rewritten.files
         if self._plan.keeps_order(work.group):
             found = places_in_order(files, late)
@@ -183,7 +187,7 @@ class _Task:
         writing = self._plan.writing
         places = data_locations(writing.location, writing.properties, writing.write.location_provider)
         paths = FilePaths(places, writing.schema, name_prefix(writing, self._attempt), are_deletes=True)
-        if with_vectors and hidden:
+        if with_vectors:
             self._written += write_deletion_vectors(self._io, paths.next_of_vectors(), hidden)
             return
         by_partition: dict[PartitionKey, list[HiddenRows]] = {}

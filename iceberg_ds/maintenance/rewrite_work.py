@@ -126,7 +126,8 @@ class DeletesMoved:
     Attributes:
         files: The position delete file, or the deletion vectors, for the group's new files; empty if no further row is
             hidden.
-        is_undone: Whether rows that were left out are visible again, so that the group has to be rewritten anew.
+        is_undone: Whether the group has to be rewritten anew, because rows that were left out are visible again, or
+            because more rows were deleted since than can be looked for.
         problem: Why the task failed, or None if it did not fail; a failed task has deleted its files.
     """
 

@@ -27,8 +27,14 @@ from iceberg_ds.reading.scan_task import Change, ScanTask
 from iceberg_ds.snapshots.manifests import live_manifests
 
 
-def plan_changes(
-    name: str, metadata: TableMetadata, io: FileIO, schema: Schema, steps: Sequence[ChangeStep]
+def plan_changes(  # noqa: PLR0913  # the last one is seldom given
+    name: str,
+    metadata: TableMetadata,
+    io: FileIO,
+    schema: Schema,
+    steps: Sequence[ChangeStep],
+    *,
+    known: dict[str, list[LiveFile]] | None = None,
 ) -> ScanPlan:
     """Return what a read of changes has to read: a file once for each change of its rows.
 
@@ -38,12 +44,14 @@ def plan_changes(
         io: Opens its storage.
         schema: The columns.
         steps: The snapshots, as `changed_snapshots` returns them.
+        known: The files of manifests that were read before, by their paths; becomes those of the last snapshot. None
+            for none.
 
     Raises:
         UnsupportedTableError: A file cannot be read, or is listed twice.
         DataFileError: Manifests, or deletion vectors, cannot be read.
     """
-    planner = _Planner(name, metadata, io, schema)
+    planner = _Planner(name, metadata, io, schema, {} if known is None else known)
     tasks, early_times = list[ScanTask](), set[int]()
     deletes, key_files = dict[str, DataFile](), dict[str, DataFile]()
     key_types = dict[int, IcebergType]()
@@ -127,12 +135,14 @@ def _inserts(task: ScanTask) -> bool:
 class _Planner:
     """Plans snapshots one after the other, as far as each differs from its parent."""
 
-    def __init__(self, name: str, metadata: TableMetadata, io: FileIO, schema: Schema) -> None:
+    def __init__(
+        self, name: str, metadata: TableMetadata, io: FileIO, schema: Schema, known: dict[str, list[LiveFile]]
+    ) -> None:
         self._name = name
         self._metadata = metadata
         self._io = io
         self._schema = schema
-        self._files: dict[str, list[LiveFile]] = {}  # of the manifests that were read for the last step
+        self._files = known  # of the manifests that were read for the last step
         self._last: tuple[int, list[str], ScanPlan] | None = None
 
     def plans(self, step: ChangeStep) -> tuple[ScanPlan, ScanPlan]:
@@ -145,8 +155,8 @@ class _Planner:
             )
         before = self._plan(step.parent, old)
         after = self._plan(step.snapshot, new)
-        known = _paths([*old, *new])
-        self._files = {path: files for path, files in self._files.items() if path in known}
+        for path in self._files.keys() - _paths([*old, *new]):
+            del self._files[path]
         return before, after
 
     def _manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:

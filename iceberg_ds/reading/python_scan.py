@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from iceberg_ds.reading.request import PlannedRead
 
 # Spark's defaults for files, and Iceberg's for splits (`read.split.target-size`, `read.split.open-file-cost`).
-_TASK_BYTES, _OPEN_COST_BYTES = 128 * 1024 * 1024, 4 * 1024 * 1024
+TASK_BYTES, _OPEN_COST_BYTES = 128 * 1024 * 1024, 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,8 @@ class PythonScan:
         wanted = [field for field in self.schema.fields if field.name in self.columns or field.field_id in tested]
         own = {field.name for field in self.schema.fields}
         lineage = [LINEAGE[name] for name in self.columns if name in LINEAGE and name not in own]
-        return Schema(*wanted, *lineage)
+        # Of no column nobody could tell how many rows there are.
+        return Schema(*(wanted or self.schema.fields[:1]), *lineage)
 
     @cached_property
     def _filter(self) -> RowFilter | None:
@@ -235,4 +236,4 @@ def task_groups(files: Sequence[ScanTask]) -> list[list[ScanTask]]:
         files: The data files, each once if it has deletes.
     """
     by_place = sorted(files, key=lambda task: (task.state, task.work.place))
-    return list(packed(by_place, _TASK_BYTES, lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES)))
+    return list(packed(by_place, TASK_BYTES, lambda task: max(task.work.size_bytes, _OPEN_COST_BYTES)))

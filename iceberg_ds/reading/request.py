@@ -30,7 +30,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
 from iceberg_ds.reading.change_history import Beginning, changed_snapshots
 from iceberg_ds.reading.change_scan import plan_changes
-from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS, PARTITION, extra_field
+from iceberg_ds.reading.extras import CHANGE_COLUMNS, CHANGE_TYPE, EXTRAS, PARTITION, extra_field
 from iceberg_ds.reading.metadata_tables import METADATA_TABLES
 from iceberg_ds.reading.partition_column import partition_type
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
@@ -195,11 +195,17 @@ class ReadRequest:
         """Refuse what only a batch can do.
 
         Raises:
-            OptionError: An option of batches is given, or `_partition`, whose type changes with the table's specs.
+            OptionError: An option of batches is given, or `_partition`, whose type changes with the table's specs; or
+                changes would not tell what became of each row.
         """
         self._refuse(_OF_BATCHES, "stream")
         if PARTITION in (self.columns or ()):
             raise OptionError(f"Cannot read {self.name}: column '{PARTITION}' is none of a stream: leave it out.")
+        if self.stream.on_change is OnChange.CHANGES and CHANGE_TYPE not in (self.columns or CHANGE_COLUMNS):
+            raise OptionError(
+                f"Cannot read changes of {self.name}: columns lacks '{CHANGE_TYPE}', without which a deleted row looks "
+                "like one that was inserted. Add it."
+            )
 
     def refuse_options_of_rows(self) -> None:
         """Refuse what only a read of a snapshot's rows can do.
@@ -280,7 +286,7 @@ class ReadRequest:
         Raises:
             OptionError: There is no such column, or it cannot be a key.
         """
-        fields, extras = replace(self, columns=tuple(keys)).chosen(schema)
+        fields, extras = replace(self, columns=tuple(keys), stream=StreamRules()).chosen(schema)
         if extras:
             raise OptionError(f"Cannot read changes of {self.name}: '{extras[0]}' is no column of the table.")
         unfit = next((field for field in fields if not field.field_type.is_primitive), None)
@@ -491,6 +497,9 @@ def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules
     on_change = OnChange(_parsed(name, "on-change", own, one_of(*_ON_CHANGE)) or OnChange.FAIL)
     if "keys" in own and on_change is not OnChange.CHANGES:
         raise OptionError(f"Cannot read {name}: option keys goes with on-change=changes: give both, or neither.")
+    keys = _names(name, own["keys"], "keys") if "keys" in own else ()
+    if "keys" in own and not keys:
+        raise OptionError(f"Cannot read {name}: keys names no column. Leave it out for no updates.")
     skipping = [
         operation
         for operation in (Operation.OVERWRITE, Operation.DELETE)
@@ -501,7 +510,7 @@ def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules
         after_snapshot_id=after,
         since_ms=since,
         on_change=on_change,
-        keys=_names(name, own["keys"], "keys") if "keys" in own else (),
+        keys=keys,
         skipped=frozenset(skipping),
         consumer_id=_parsed(name, "consumer-id", own, writer_name),
         limits=Limits(

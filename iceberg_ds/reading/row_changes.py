@@ -7,6 +7,7 @@ both seeds: one chance in 2^128, for which nobody can prepare rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from secrets import randbits
@@ -14,7 +15,7 @@ from secrets import randbits
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_ds.cdc.keys import numbered
+from iceberg_ds.cdc.keys import numbered, numbers_from
 from iceberg_ds.cdc.row_digest import digest_rows
 from iceberg_ds.errors import StreamHistoryError
 from iceberg_ds.reading.extras import CHANGE_TYPE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
@@ -38,11 +39,11 @@ def changed_rows(scan: PythonScan, files: TaskFiles) -> Iterator[pa.RecordBatch]
         UnsupportedTableError: A file has no field ids, or values of other types than the table.
         DataFileError: A deletion vector is damaged.
     """
-    if not files.are_compared:
+    if not files.compared:
         yield from scan.rows(files.tasks)
         return
     keys, in_order = files.keys, sorted(files.tasks, key=lambda task: task.state)
-    rows = _digests(scan, in_order, keys)
+    rows = _digests(scan, in_order, files)
     is_left = pc.invert(carried_over(rows))
     kinds = pc.if_else(rows.column(_INSERTED), INSERT, DELETE)
     if keys:
@@ -60,20 +61,31 @@ def has_both_sides(tasks: Sequence[ScanTask]) -> bool:
     return len({task.change.kind for task in tasks if task.change is not None}) > 1
 
 
-def _digests(scan: PythonScan, tasks: Sequence[ScanTask], keys: Sequence[str]) -> pa.Table:
+def _digests(scan: PythonScan, tasks: Sequence[ScanTask], files: TaskFiles) -> pa.Table:
     """Return the digests of each row, in the order in which the tasks' rows are read."""
     seeds = [randbits(_SEED_BITS) for _ in _OF_ROWS]
-    names = [field.name for field in scan.schema.fields]
-    whole = replace(scan, columns=(*names, CHANGE_TYPE))
+    keys, names = list(files.keys), list(files.compared)
+    whole = replace(scan, columns=tuple(dict.fromkeys((*names, *keys, CHANGE_TYPE))))
     found = []
     for batch in whole.rows(tasks):
         digests = [digest_rows(batch.select(names), seed) for seed in seeds]
         if keys:
-            digests += [digest_rows(batch.select(list(keys)), seed) for seed in seeds]
+            digests += [digest_rows(_key_values(batch.select(keys)), seed) for seed in seeds]
         is_inserted = pc.equal(batch.column(CHANGE_TYPE), INSERT)
         columns = (*_OF_ROWS, *(_OF_KEYS if keys else ()), _INSERTED)
         found.append(pa.RecordBatch.from_arrays([*digests, is_inserted], names=columns))
     return pa.Table.from_batches(found) if found else _NOTHING
+
+
+def _key_values(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return key columns in which equal numbers have equal bits, as of zeros and of NaN."""
+    columns = [
+        pc.if_else(pc.is_nan(column), pa.scalar(math.nan, column.type), pc.add(column, pa.scalar(0.0, column.type)))
+        if pa.types.is_floating(column.type)
+        else column
+        for column in rows.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 _NOTHING = pa.table(
@@ -92,25 +104,25 @@ def carried_over(rows: pa.Table) -> pa.BooleanArray:
     is_inserted = rows.column(_INSERTED).combine_chunks()
     of_kind = pc.if_else(is_inserted, inserted, deleted)
     is_carried = pc.equal(copies, of_kind)
-    left: dict[tuple[int, bool], int] = {}
     # Of rows with other numbers of copies on both sides the first ones are carried over.
     uneven = pc.indices_nonzero(pc.and_(pc.greater(copies, 0), pc.less(copies, of_kind)))
     if not len(uneven):
         return is_carried
-    places = []
-    for place, group, kind, most in zip(
-        uneven.to_pylist(),
-        groups.take(uneven).to_pylist(),
-        is_inserted.take(uneven).to_pylist(),
-        copies.take(uneven).to_pylist(),
-        strict=True,
-    ):
-        taken = left.get((group, kind), 0)
-        left[group, kind] = taken + 1
-        if taken < most:
-            places.append(place)
-    further = pc.is_in(pa.array(range(rows.num_rows), pa.uint64()), pa.array(places, pa.uint64()))
-    return pc.or_(is_carried, further)
+    kinds = pa.table({"group": groups.take(uneven), "inserted": is_inserted.take(uneven), "place": uneven})
+    kinds = kinds.append_column("copies", copies.take(uneven)).sort_by(
+        [("group", "ascending"), ("inserted", "ascending"), ("place", "ascending")]
+    )
+    side = pc.add(pc.multiply(kinds.column("group"), 2), kinds.column("inserted").cast(pa.uint64()))
+    first = kinds.filter(pc.less(_ranks(side.combine_chunks()), kinds.column("copies"))).column("place")
+    return pc.or_(is_carried, pc.is_in(numbers_from(0, rows.num_rows).cast(pa.uint64()), first.combine_chunks()))
+
+
+def _ranks(values: pa.Array) -> pa.Array:
+    """Return for each of some values in order how many equal ones come before it."""
+    ends = pc.run_end_encode(values, run_end_type=pa.int64()).run_ends
+    starts = pa.concat_arrays([pa.array([0], pa.int64()), ends[:-1]])
+    of_each = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, starts))
+    return pc.subtract(numbers_from(0, len(values)), of_each)
 
 
 def _sides(rows: pa.Table, names: Sequence[str]) -> tuple[pa.Array, pa.Array, pa.Array]:

@@ -92,12 +92,13 @@ class TaskFiles:
 
     Attributes:
         tasks: The files.
-        are_compared: Whether they are of a snapshot that both deleted and inserted rows, which may be the same.
+        compared: Names of the columns by which deleted and inserted rows of one snapshot are compared; empty if no row
+            may be both.
         keys: Names of columns that say which row is which, if they are compared; empty for none.
     """
 
     tasks: Sequence[ScanTask]
-    are_compared: bool = False
+    compared: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
 

@@ -189,13 +189,18 @@ class Course:
         return Offset(uuid=str(self._metadata.table_uuid), stream=self._stream)
 
     def waits_at(self) -> int | None:
-        """Return the first snapshot that a stream needs which has read nothing; None if the branch has none.
+        """Return the oldest snapshot that a stream needs which has read nothing; None if the branch has none.
 
         Raises:
             StreamHistoryError: It is not known.
         """
         steps = self._steps(self.begin())
-        return steps[0].snapshot.snapshot_id if steps else branch_snapshot_id(self._metadata, self._rules.branch)
+        if not steps:
+            return branch_snapshot_id(self._metadata, self._rules.branch)
+        first = steps[0].snapshot
+        before = None if steps[0].whole else find_snapshot(self._metadata, first.parent_snapshot_id or NO_SNAPSHOT)
+        # The one before tells where the stream begins, and what the first one changed.
+        return first.snapshot_id if before is None else before.snapshot_id
 
     def head(self) -> Offset:
         """Return the end of the branch, to be shown: the number of files is as the snapshot's summary tells."""
@@ -281,8 +286,7 @@ class Course:
         if why_failing is not None:
             raise StreamHistoryError(
                 f"Cannot read what follows in {self._name}: snapshot {step.snapshot.snapshot_id} of branch "
-                f"'{self._rules.branch}' {why_failing}. Start the query again with on-change=skip to pass such "
-                "snapshots over, or with on-change=added-files to read the rows of the files that they add."
+                f"'{self._rules.branch}' {why_failing}."
             )
         return self._files_of(step) if step.whole or self._reads(step.snapshot) else ()
 
@@ -304,12 +308,17 @@ class Course:
                 return None
             return (
                 f"({change}) changes rows of snapshot {before}, which has expired, so that it is not known which. Keep "
-                "snapshots for longer than the query rests, or give it a consumer-id"
+                f"snapshots for longer than the query rests. {_BEGIN_ANEW}"
             )
         if step.whole or self._on_change(step.snapshot) is not OnChange.FAIL:
             return None
         change = change_of(step.snapshot)
-        return None if change is None else f"({change}) changes rows, and on-change is 'fail'"
+        if change is None:
+            return None
+        return (
+            f"({change}) changes rows, and on-change is 'fail'. Start the query again with on-change=skip to pass such "
+            "snapshots over, or with on-change=added-files to read the rows of the files that they add"
+        )
 
     def _files_done(self, step: Step, start: Offset, files: Sequence[ScanTask]) -> int:
         """Return how many files of a step have been read."""

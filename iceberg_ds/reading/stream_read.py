@@ -1,7 +1,7 @@
 """The reads of a running stream, on the driver: loads the table, and plans what lies between two offsets.
 
-Files that only insert rows, or only delete some, are spread over tasks. A snapshot that does both is read by one task
-for each partition, or by one alone if keys tell which row is which: it must see all rows that may belong together.
+Files are spread over tasks. Those of a partition in which a snapshot both deletes and inserts rows are read by one, and
+all of such a snapshot if keys tell which row is which: it must see all rows that may belong together.
 
 The columns are those that the DataFrame was made with, found again by field id however the table changes.
 """
@@ -23,7 +23,7 @@ from pyiceberg.types import IcebergType
 from pyspark.sql.types import StructType
 
 from iceberg_ds.commit.alter import alter_table
-from iceberg_ds.deletes.index import all_specs
+from iceberg_ds.deletes.index import LiveFile, all_specs
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, StreamHistoryError
 from iceberg_ds.parsing import whole_number
 from iceberg_ds.pyiceberg_inner import summary_entries
@@ -31,13 +31,15 @@ from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks, plan_changes
 from iceberg_ds.reading.consumers import record_request
 from iceberg_ds.reading.extras import EXTRAS
-from iceberg_ds.reading.python_scan import PythonScan, task_groups
+from iceberg_ds.reading.python_scan import TASK_BYTES, PythonScan, task_groups
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
 from iceberg_ds.reading.row_changes import has_both_sides
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
 from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
 from iceberg_ds.reading.stream import Course, Limits, Offset, Step, change_of, why_other_types
 from iceberg_ds.snapshots.refs import find_snapshot
+from iceberg_ds.table.bin_packing import packed
+from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.spark_types import spark_struct
 
 logger = logging.getLogger(__name__)
@@ -62,6 +64,7 @@ class StreamRead:
         self._not_noted: Offset | None = None  # what the table would not note
         self._key_types: Mapping[int, IcebergType] = {}  # of equality deletes
         self._keys: tuple[str, ...] = ()
+        self._manifests: dict[str, list[LiveFile]] = {}  # of the last snapshot that changed rows, as far as it was read
 
     def begin(self) -> Offset:
         """Return the offset before everything.
@@ -112,20 +115,38 @@ class StreamRead:
         # A file that is added again has no deletes, even if it had some in the snapshot that is read whole.
         whole = [task for step, files in steps if step.whole for task in files]
         later = [files for step, files in steps if not step.whole]
-        one_sided = [task for files in later if not has_both_sides(files) for task in files]
+        places = [group for files in later for group in self._places(files)]
+        one_sided = [task for group in places if not has_both_sides(group) for task in group]
         groups = [TaskFiles(tasks=tasks) for tasks in (*task_groups(whole), *task_groups(one_sided))]
-        for files in filter(has_both_sides, later):
-            groups += [TaskFiles(tasks=tasks, are_compared=True, keys=self._keys) for tasks in self._together(files)]
+        several = [group for group in places if has_both_sides(group)]
+        for _, of_snapshot in groupby(several, key=lambda group: group[0].state[0]):
+            for some in packed(of_snapshot, TASK_BYTES, lambda group: sum(task.work.size_bytes for task in group)):
+                tasks = [task for group in some for task in group]
+                groups.append(TaskFiles(tasks=tasks, compared=self._compared, keys=self._keys))
         return groups
 
-    def _together(self, files: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
+    def _places(self, files: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
         """Yield the files of a snapshot in groups: rows of two groups are never the same, nor of one key."""
+        assert self._known is not None  # noqa: S101  # loaded before
         in_order = sorted(files, key=lambda task: task.work.place)
-        if self._keys or len({task.data_file.spec_id for task in files}) > 1:
+        specs = {task.data_file.spec_id for task in files}
+        sources = {
+            field.source_id for number in specs for field in all_specs(self._known.table.metadata)[number].fields
+        }
+        known = {field.field_id for field in self._columns.fields}
+        if self._keys or len(specs) > 1 or not sources <= known:
             yield in_order
             return
         for _, group in groupby(in_order, key=lambda task: task.work.place):
             yield list(group)
+
+    @property
+    def _compared(self) -> tuple[str, ...]:
+        """Names of the columns by which rows are compared: those that the table still has, and the ids of rows."""
+        assert self._known is not None  # noqa: S101  # loaded before
+        now = self._known.table.schema().field_ids
+        names = [field.name for field in self._columns.fields if field.field_id in now]
+        return (*names, *(ROW_ID.name for name in self._request.columns or () if name == ROW_ID.name))
 
     def commit(self, end: Offset) -> None:
         """Take what is read up to an offset as read for good.
@@ -191,7 +212,9 @@ class StreamRead:
         before = step.snapshot.parent_snapshot_id
         parent = None if before is None else find_snapshot(table.metadata, before)
         changed = ChangeStep(snapshot=step.snapshot, parent=parent, ordinal=step.ordinal)
-        plan = plan_changes(self._request.name, table.metadata, table.io, self._columns, [changed])
+        plan = plan_changes(
+            self._request.name, table.metadata, table.io, self._columns, [changed], known=self._manifests
+        )
         self._key_types = {**self._key_types, **plan.key_types}
         return plan.tasks
 
@@ -259,17 +282,22 @@ class StreamRead:
         """
         now = loaded.table.schema()
         if self._schema is None:
-            self._schema = next(filter(self._is_asked, [now, *reversed(loaded.table.metadata.schemas)]), None)
+            asked = next(filter(self._is_asked, [now, *reversed(loaded.table.metadata.schemas)]), None)
+            if asked is not None:
+                keys = self._request.stream.keys
+                self._keys = self._request.key_names(asked, keys) if keys else ()
+            self._schema = asked
             if self._schema is not None:
                 PythonScan.of(self._planned(loaded))  # which looks at the predicate
-                if keys := self._request.stream.keys:
-                    self._keys = self._request.key_names(self._schema, keys)
         if self._schema is None:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"
         else:
             planned = self._planned(loaded)
-            read = self._schema if self._request.where else Schema(*planned.fields)
-            reason = why_other_types(read, now) or ""
+            reads_all = self._request.where or self._request.has_changes
+            reason = why_other_types(self._schema if reads_all else Schema(*planned.fields), now) or ""
+            for name in self._keys:
+                if self._schema.find_field(name).field_id not in now.field_ids:
+                    reason = f"keys names column '{name}', which was dropped"
             for field in planned.tested():
                 if field.field_id not in now.field_ids:
                     reason = f"where names column '{field.name}', which was dropped"

@@ -91,8 +91,8 @@ STREAMING = (
     Mutation(
         name="a stream leaves out all copies of a row of which some were written again",
         file="reading/row_changes.py",
-        before="        if taken < most:\n",
-        after="        if taken <= most:\n",
+        before="    first = kinds.filter(pc.less(_ranks(side.combine_chunks()), ",
+        after="    first = kinds.filter(pc.less_equal(_ranks(side.combine_chunks()), ",
         tests=(
             _CHANGES + "test_copies_are_carried_over_one_by_one",
             _CHANGES + "test_rows_that_an_overwrite_writes_again_are_no_changes",
@@ -101,15 +101,15 @@ STREAMING = (
     Mutation(
         name="a stream compares the columns that are shown instead of whole rows",
         file="reading/row_changes.py",
-        before="    names = [field.name for field in scan.schema.fields]\n",
-        after="    names = [field.name for field in scan.schema.fields if field.name in scan.columns]\n",
+        before="    keys, names = list(files.keys), list(files.compared)\n",
+        after="    keys, names = list(files.keys), [name for name in files.compared if name in scan.columns]\n",
         tests=(_CHANGES + "test_rows_are_compared_whole_whatever_is_shown",),
     ),
     Mutation(
         name="a key that moves to another partition is read by two tasks of a stream",
         file="reading/stream_read.py",
-        before="        if self._keys or len({task.data_file.spec_id for task in files}) > 1:\n",
-        after="        if len({task.data_file.spec_id for task in files}) > 1:\n",
+        before="        if self._keys or len(specs) > 1 or not sources <= known:\n",
+        after="        if len(specs) > 1 or not sources <= known:\n",
         tests=(_CHANGES + "test_row_that_moves_to_another_partition_is_an_update",),
     ),
     Mutation(
@@ -125,6 +125,27 @@ STREAMING = (
         before="            if before is None or find_snapshot(self._metadata, before) is not None:\n",
         after="            if before is None or before:\n",
         tests=(_CHANGES + "test_rows_before_the_change_of_an_expired_snapshot_come",),
+    ),
+    Mutation(
+        name="rows with the same values and other ids count as the same where ids are asked for",
+        file="reading/stream_read.py",
+        before="(*names, *(ROW_ID.name for name in self._request.columns or () if name == ROW_ID.name))\n",
+        after="tuple(names)\n",
+        tests=(_CHANGES + "test_rows_are_told_apart_by_their_ids_if_these_are_asked_for",),
+    ),
+    Mutation(
+        name="rows that only lack a dropped column are changes",
+        file="reading/stream_read.py",
+        before="        names = [field.name for field in self._columns.fields if field.field_id in now]\n",
+        after="        names = [field.name for field in self._columns.fields if now]\n",
+        tests=(_CHANGES + "test_rows_that_only_lack_a_dropped_column_are_no_changes",),
+    ),
+    Mutation(
+        name="rows vanish of which no column of the table is asked for",
+        file="reading/python_scan.py",
+        before="        return Schema(*(wanted or self.schema.fields[:1]), *lineage)\n",
+        after="        return Schema(*wanted, *lineage)\n",
+        tests=(_CHANGES + "test_changes_come_without_a_column_of_the_table",),
     ),
     Mutation(
         name="ordinals of a stream of changes begin anew with each micro-batch",

@@ -88,12 +88,12 @@ def add_in_partition(sink: Sink, path: Path, partition: Mapping[str, object], ro
         file_size_in_bytes=path.stat().st_size,
     )
     file.spec_id = metadata.default_spec_id
-    return _commit_file(sink, file, "main")
+    return commit_file(sink, file, "main")
 
 
 def add_again(sink: Sink, file: DataFile) -> int:
     """Add a data file that the table has already, and return the id of the snapshot."""
-    return _commit_file(sink, file, "main")
+    return commit_file(sink, file, "main")
 
 
 def entries(sink: Sink, branch: str = "main", *, live: bool = True) -> list[ManifestEntry]:
@@ -127,10 +127,10 @@ def _commit(sink: Sink, rows: pa.Table, of: DataFile, branch: str, ids: Sequence
         equality_ids=None if is_by_position else list(ids),
     )
     delete_file.spec_id = of.spec_id
-    return _commit_file(sink, delete_file, branch)
+    return commit_file(sink, delete_file, branch)
 
 
-def _commit_file(sink: Sink, file: DataFile, branch: str) -> int:
+def commit_file(sink: Sink, file: DataFile, branch: str) -> int:
     """Commit a file that another writer has written."""
     table, number = sink.table(), next(_numbers)
     metadata = table.metadata

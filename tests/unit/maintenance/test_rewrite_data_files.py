@@ -17,10 +17,12 @@ from pyiceberg.types import IcebergType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
+from support.checks.version_3 import row_ids
 from support.keys.conversions import meanwhile
 from support.tables.changes_by_others import set_columns
 from support.tables.data_rewrites import data_paths, delete_paths, rewrite
-from support.tables.delete_files import delete_equal, delete_ids, delete_positions, entries, with_ids
+from support.tables.delete_files import commit_file, delete_equal, delete_ids, delete_positions, entries, with_ids
+from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
 import iceberg_ds
@@ -33,6 +35,8 @@ from iceberg_ds.maintenance.rewrite_data_files import Rewrite
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes
 from iceberg_ds.spark.task_job import TaskJob
 from iceberg_ds.table.spec_parser import parse_partition_by
+from iceberg_ds.writers.deletion_vectors import write_deletion_vectors
+from iceberg_ds.writers.position_deletes import HiddenRows
 from iceberg_ds.writers.rolling import RollingWriter
 
 
@@ -294,19 +298,19 @@ def test_late_deletes_of_a_sorted_group_cost_no_work(sink: Sink, order: tuple[An
     small_files(sink)
     sink.append(30, 30, 30)
     old, runs = data_paths(sink), []
-    left = [(6, [1]), (2, [0]), (6, [2]), (4, [1, 2])]
+    left = [(6, [1]), (2, [0]), (4, [1, 2])]
 
     def land() -> None:
         number, positions = left.pop()
         delete_positions(sink, old[number], positions)
 
-    with meanwhile(FaultPoint.MANIFESTS_WRITTEN, land, times=4):
+    with meanwhile(FaultPoint.MANIFESTS_WRITTEN, land, times=3):
         runs.append(rewrite(sink, strategy=order[0], sort_order=order[1]))
 
-    assert ids(sink) == sorted([30, *(number for number in all_ids() if number not in {20, 41, 42})])
+    assert ids(sink) == sorted([30, 30, *(number for number in all_ids() if number not in {20, 41, 42})])
     assert len(data_paths(sink)) == 1
     deletes = listed(sink.table())[DataFileContent.POSITION_DELETES]
-    assert sum(len(file.rows()) for file in deletes) == 5
+    assert sum(len(file.rows()) for file in deletes) == 4
     assert runs[0].rewritten_data_files_count == 7
     check_clean(sink.table())
 
@@ -325,6 +329,51 @@ def test_late_deletes_of_a_group_that_goes_to_other_partitions_cost_no_work(sink
     assert ids(sink) == [1, 11, 21, 31, 41, 51]
     assert len(data_paths(sink)) == 3
     assert sum(len(file.rows()) for file in listed(sink.table())[DataFileContent.POSITION_DELETES]) == 12
+    check_clean(sink.table())
+
+
+@pytest.mark.parametrize("order", [{}, {"strategy": "sort", "sort_order": "id desc"}], ids=["binpack", "sort"])
+def test_partition_that_others_keep_deleting_from_does_not_hold_up_another(sink: Sink, order: dict[str, Any]) -> None:
+    """All work of a rewrite would be thrown away because of one busy partition."""
+    plan = sink.plan(partition_by=parse_partition_by("name"))
+    for first in range(0, 300, 100):
+        rows = [{"id": number, "name": name} for name in ("busy", "quiet") for number in range(first, first + 100)]
+        sink.commit(sink.write(rows, plan=sink.plan() if first else plan))
+    done: list[int] = []
+
+    def land() -> None:
+        done.append(len(done))
+        delete_positions(sink, next(path for path in data_paths(sink) if "name=busy" in path), [done[-1]])
+
+    with meanwhile(FaultPoint.TASK_WRITTEN, land, times=100):
+        rewrite(sink, min_input_files="2", **order)  # type: ignore[arg-type]
+
+    assert len([path for path in data_paths(sink) if "name=quiet" in path]) == 1
+    assert len(ids(sink)) == 600 - len(done)
+    check_clean(sink.table())
+
+
+def test_late_vector_of_a_sorted_group_hides_the_row_with_its_id(sink: Sink) -> None:
+    """Of rows with the same values another one would go, and the id of the row that is deleted would stay."""
+    sink.create(ID_AND_NAME, format_version="3")
+    sink.append(30, 30, 30, 5)
+    sink.append(30, 7)
+    before = row_ids(sink.table())
+    of = next(entry.data_file for entry in entries(sink) if entry.data_file.file_path == data_paths(sink)[0])
+
+    def land() -> None:
+        table = sink.table()
+        hidden = [HiddenRows(data_file=of, positions=[1])]
+        (vector,) = write_deletion_vectors(table.io, f"{table.metadata.location}/data/late.puffin", hidden)
+        commit_file(sink, vector, "main")
+
+    with meanwhile(FaultPoint.TASK_WRITTEN, land):
+        rewrite(sink, strategy="sort", sort_order="id desc", min_input_files="2")
+
+    assert len(data_paths(sink)) == 1
+    (gone,) = before.keys() - row_ids(sink.table()).keys()
+    assert before[gone]["id"] == 30
+    assert gone == min(number for number, row in before.items() if row["id"] == 30) + 1
     check_clean(sink.table())
 
 

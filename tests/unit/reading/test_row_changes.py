@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -9,15 +10,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.schema import Schema
+from pyiceberg.types import IntegerType, LongType, NestedField
 from pyspark.sql import types as spark
 from support.exhaustive import examples
 from support.tables.changes_by_others import expire, head_of
 from support.tables.data_rewrites import rewrite
 from support.tables.delete_files import delete_ids
+from support.tables.expiry import expired
 from support.tables.follower import Follower
+from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import Row, Sink, rows
 
-from iceberg_ds.errors import OptionError, StreamHistoryError, UnsupportedTableError
+from iceberg_ds.errors import OptionError, SchemaMismatchError, StreamHistoryError, UnsupportedTableError
+from iceberg_ds.planning.plan_write import WriteMode
+from iceberg_ds.reading import change_scan, scan
 from iceberg_ds.reading.row_changes import carried_over
 from iceberg_ds.table.spec_parser import parse_partition_by
 
@@ -39,7 +46,7 @@ def shown(batch: list[Row]) -> list[tuple[str, int, str]]:
     return sorted((row["_change_type"], row["id"], row["name"]) for row in batch)
 
 
-def named(number: int, name: str) -> Row:
+def named(number: float, name: str) -> Row:
     """Return a row."""
     return {"id": number, "name": name}
 
@@ -144,7 +151,9 @@ def test_rows_before_the_change_of_an_expired_snapshot_come(sink: Sink) -> None:
     sink.overwrite([named(1, "one")])
     expire(sink)
 
-    with pytest.raises(StreamHistoryError, match=rf"changes rows of snapshot {gone}, which has expired"):
+    with pytest.raises(
+        StreamHistoryError, match=rf"changes rows of snapshot {gone}, which has expired.* begin with a new"
+    ):
         query.batch()
     query.stop()
     query.options = {"on_change": "added-files"}
@@ -184,6 +193,138 @@ def test_ordinals_ascend_over_restarts(sink: Sink) -> None:
     assert ordinals == [0, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("columns", ["_change_type, _commit_snapshot_id", "_change_type, _pos"])
+def test_changes_come_without_a_column_of_the_table(sink: Sink, columns: str) -> None:
+    """Who counts changes would find none."""
+    sink.append(1, 2, 3)
+
+    query = Follower(sink=sink, options={**CHANGES, "columns": columns})
+
+    assert [row["_change_type"] for row in query.batch() or []] == ["INSERT"] * 3
+
+
+def test_rows_are_told_apart_by_their_ids_if_these_are_asked_for(sink: Sink) -> None:
+    """A copy by ids would delete the row that stays, and keep one that is gone."""
+    sink.create(ID_AND_NAME, format_version="3")
+    sink.append(1, 1)
+    query = Follower(sink=sink, options={**CHANGES, "columns": "id, _row_id, _change_type"})
+    assert [row["_row_id"] for row in query.batch() or []] == [0, 1]
+
+    sink.overwrite(rows(1))
+
+    found = [(row["_change_type"], row["_row_id"]) for row in query.batch() or []]
+    assert found == [("DELETE", 0), ("DELETE", 1), ("INSERT", 2)]
+
+
+@pytest.mark.parametrize("begin", ["starting_snapshot_id", "stream_from_timestamp"])
+def test_name_keeps_the_snapshot_that_the_first_change_is_of(sink: Sink, begin: str) -> None:
+    """Expiry would take what tells which rows changed, although the query has a name."""
+    sink.append(1)
+    first = sink.table().metadata.snapshots[0]
+    sink.overwrite([named(1, "one")])
+    second = sink.table().metadata.snapshots[1]
+    at = str(first.snapshot_id if begin == "starting_snapshot_id" else second.timestamp_ms)
+    query = Follower(sink=sink, options={**CHANGES, "consumer_id": "copy", begin: at})
+    found = query.batch(dies=True)
+    sink.append(2)
+
+    expired(sink, retain_last=1)
+
+    assert query.batch() == found
+
+
+def test_key_that_is_dropped_ends_the_query(sink: Sink) -> None:
+    """All rows would have the key null, and count as updates of each other."""
+    sink.append(1)
+    query = Follower(sink=sink, options=KEYED)
+    query.batch()
+    query.keeps_schema = query.source.schema()
+    with sink.table().update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("id")
+
+    with pytest.raises(SchemaMismatchError, match="keys names column 'id', which was dropped"):
+        query.batch()
+
+
+def test_rows_that_only_lack_a_dropped_column_are_no_changes(sink: Sink) -> None:
+    """All rows that are written again would change, by a column that nobody reads."""
+    sink.append(1, 2)
+    query = Follower(sink=sink, options=CHANGES)
+    query.batch()
+    query.keeps_schema = query.source.schema()
+    with sink.table().update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("name")
+    only_ids = spark.StructType([spark.StructField("id", spark.LongType())])
+    plan = sink.plan(only_ids, WriteMode.OVERWRITE)
+    sink.commit(sink.write([{"id": 2}, {"id": 3}], schema=only_ids, plan=plan))
+
+    assert shown(query.batch() or []) == [("DELETE", 1, "row 1"), ("INSERT", 3, None)]
+
+
+def test_column_that_is_widened_ends_the_query_though_it_is_not_shown(sink: Sink) -> None:
+    """Rows whose new values do not fit would be compared as they cannot be."""
+    columns = Schema(NestedField(1, "id", LongType()), NestedField(2, "n", IntegerType()))
+    sink.create(columns)
+    query = Follower(sink=sink, options={**CHANGES, "columns": "id, _change_type"})
+    query.batch()
+    with sink.table().update_schema() as change:
+        change.update_column("n", LongType())
+
+    with pytest.raises(SchemaMismatchError, match="column 'n' was of type int"):
+        query.batch()
+
+
+def test_partitions_that_only_lose_rows_are_spread_over_tasks(sink: Sink) -> None:
+    """Each partition would be a task, and all files be read twice."""
+    plan = sink.plan(partition_by=parse_partition_by("name"))
+    sink.commit(sink.write([named(number, f"p{number}") for number in range(5)], plan=plan))
+    query = Follower(sink=sink, options=CHANGES)
+    query.batch()
+    sink.overwrite([named(7, "p1"), named(8, "p2")])
+    reader = query.start()
+    begin = json.loads(query.planned[-1])
+
+    files = [partition.files for partition in reader.partitions(begin, reader.latestOffset(begin))]
+
+    assert sorted((len(one.tasks), bool(one.compared)) for one in files) == [(3, False), (4, True)]
+
+
+def test_manifests_are_read_once_however_many_snapshots_change_rows(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that catches up would read all manifests of the table for each snapshot."""
+    sink.append(1)
+    query = Follower(sink=sink, options=CHANGES)
+    query.batch()
+    for number in range(6):
+        delete_ids(sink, number)
+    read: list[int] = []
+
+    def live_files(io: Any, manifests: Any) -> Any:
+        read.append(len(manifests))
+        return scan.live_files(io, manifests)
+
+    monkeypatch.setattr(change_scan, "live_files", live_files)
+
+    assert query.batches() == [[1]]
+    assert sum(read) <= 1 + 6
+
+
+def test_keys_that_are_equal_numbers_are_one_key(sink: Sink) -> None:
+    """A row would be deleted and another inserted, where it was updated."""
+    columns = spark.StructType(
+        [spark.StructField("id", spark.DoubleType()), spark.StructField("name", spark.StringType())]
+    )
+    sink.commit(sink.write([named(0.0, "zero"), named(float("nan"), "none")], schema=columns))
+    query = Follower(sink=sink, options=KEYED)
+    query.batch()
+    plan = sink.plan(columns, WriteMode.OVERWRITE)
+    sink.commit(sink.write([named(-0.0, "null"), named(float("nan"), "nothing")], schema=columns, plan=plan))
+
+    kinds = Counter(row["_change_type"] for row in query.batch() or [])
+    assert kinds == {"UPDATE_BEFORE": 2, "UPDATE_AFTER": 2}
+
+
 @pytest.mark.parametrize(
     ("options", "error", "expected"),
     [
@@ -191,6 +332,8 @@ def test_ordinals_ascend_over_restarts(sink: Sink) -> None:
         ({**CHANGES, "keys": "nope"}, OptionError, "it has no column 'nope'"),
         ({**CHANGES, "keys": "_pos"}, OptionError, "'_pos' is no column of the table"),
         ({**CHANGES, "keys": "[id"}, OptionError, "option 'keys' is no list in JSON"),
+        ({**CHANGES, "keys": "[]"}, OptionError, "keys names no column"),
+        ({**CHANGES, "columns": "id, name"}, OptionError, "columns lacks '_change_type'"),
     ],
 )
 def test_wrong_keys_are_refused(sink: Sink, options: dict[str, str], error: type[Exception], expected: str) -> None:
