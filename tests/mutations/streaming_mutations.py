@@ -99,6 +99,16 @@ STREAMING = (
         ),
     ),
     Mutation(
+        name="a stream takes rows for changes that were written again unchanged",
+        file="reading/row_changes.py",
+        before="    is_left = pc.invert(carried_over(rows))\n",
+        after="    is_left = pc.is_valid(carried_over(rows))\n",
+        tests=(
+            _CHANGES + "test_rows_that_an_overwrite_writes_again_are_no_changes",
+            "properties/test_streams_of_changes.py::test_stream_has_the_changes_of_each_snapshot_once",
+        ),
+    ),
+    Mutation(
         name="a stream compares the columns that are shown instead of whole rows",
         file="reading/row_changes.py",
         before="    keys, names = list(files.keys), list(files.compared)\n",
