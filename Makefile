@@ -136,9 +136,11 @@ test-matrix: $(TOOLS) ## Run the core tests with every supported version of Spar
 	@$(WITH_JAVA) $(BIN)/python .ci/test_matrix.py $(MATRIX_ARGS)
 
 .PHONY: test-kills
-test-kills: $(TOOLS) $(PEER) ## Kill streams at random, 50 times and for 10 minutes, and compare their tables with their sources
+test-kills: $(TOOLS) $(PEER) ## Kill streams and copies at random, 50 times and for 30 minutes, and compare their tables with their sources
 	@$(WITH_JAVA) $(BIN)/python tests/faults/kill_stream.py --kills 50
 	@$(WITH_JAVA) $(BIN)/python tests/faults/feed_keyed_stream.py --minutes 10 --runtime
+	@$(WITH_JAVA) $(BIN)/python tests/faults/maintain_keyed_stream.py --minutes 10 --runtime
+	@$(WITH_JAVA) $(BIN)/python tests/faults/copy_by_changes.py --minutes 10 --runtime
 
 .PHONY: test-mutations
 test-mutations: $(TOOLS) ## Break one promise after the other in a copy, and see that tests notice each

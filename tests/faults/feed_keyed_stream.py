@@ -12,16 +12,14 @@ the source's files: rows, row ids, epochs. The last round runs to the end, and o
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,30 +27,22 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from support.checks.invariants import check_sound
 from support.checks.version_3 import check_version_3
-from support.keys.random_feed import FILES, RESTING, RandomFeed, Values, Witness
+from support.keys.random_feed import FILES, RESTING, RandomFeed, Witness
 from support.keys.streams import NAMES
-from support.peer.jvm_peer import JvmPeer
+from support.kill_scripts import folder_of, parser_of, proved, read_by_runtime, say, verdict
 from support.spark.jobs import CallJob, dump
-from support.spark.kills import Met, Moment, Watched
-from support.spark.process import SparkProcess
+from support.spark.kills import Drivers, Met, Moment, Watched
+from support.spark.neighbour import Neighbour
 from support.tables.expiry import soon_ms
 
 import iceberg_ds
-from iceberg_ds.inspect.orphans import ORPHANS
 
 TABLE = "db.t"
 PORTIONS_AHEAD = 12
 # More than of a stream alone: an epoch by keys makes twice as many, and what goes on beside it makes some, too.
 _MOST_CHANGES = 72
 LAST_ROUND_TIMEOUT_S = 900
-NEIGHBOUR_TIMEOUT_S = 300
-# What a commit that came too late raises; nothing of it is in the table.
-_CONFLICT = "CommitConflictError"
 _COLUMNS = [*NAMES[1:], "_row_id"]
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201  # a script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,57 +97,6 @@ class Action:
         return CallJob(function=self.function, arguments={"table": TABLE, **arguments})
 
 
-class Neighbour:
-    """Another process that changes the feed's table.
-
-    Args:
-        feed: The feed.
-        witness: Is told which rows were changed.
-
-    Attributes:
-        done: How often each action was done, and how often a conflict kept it from that.
-    """
-
-    def __init__(self, feed: RandomFeed, witness: Witness) -> None:
-        self.done: Counter[str] = Counter()
-        self._feed = feed
-        self._witness = witness
-        self._process = SparkProcess(feed.stream.folder / "neighbour")
-        self._begun: list[Action] = []
-
-    def begin(self, actions: Sequence[Action]) -> None:
-        """Let it act, one action after the other."""
-        for action in actions:
-            self._process.send(dump(action.job(self._feed.stream.house.options)))
-            self._begun.append(action)
-
-    def finish(self) -> None:
-        """Wait until all is done."""
-        for action in self._begun:
-            error = self._process.wait_answer(NEIGHBOUR_TIMEOUT_S)
-            if error is None:
-                self.done[action.name] += 1
-                self._witness.amounts.update({key: self._witness.amounts[key] + 1 for key in action.changed})
-            elif error.startswith(_CONFLICT):
-                self.done[f"{action.name}, given up after a conflict"] += 1
-            else:
-                self._witness.problems.append(f"{action.name} ({action.arguments}) failed: {error}")
-        self._begun.clear()
-
-    def read(self) -> list[Values]:
-        """Return all rows with their ids, as `iceberg_ds.read` reads them."""
-        answer = self._feed.stream.folder / "rows.json"
-        arguments = {"table": TABLE, "columns": _COLUMNS, "options": self._feed.stream.house.options}
-        job = CallJob(function="read", arguments=arguments, answer=str(answer))
-        if (error := self._process.run(dump(job))) is not None:
-            raise RuntimeError(f"The table cannot be read: {error}")
-        return [tuple(row) for row in json.loads(answer.read_text())]
-
-    def close(self) -> None:
-        """End it."""
-        self._process.close()
-
-
 def damage_index(folder: Path, draw: random.Random) -> str | None:
     """Do something to the index of keys that nothing uses, or leave it; return what was done."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
@@ -185,12 +124,14 @@ class Run:
 
     Attributes:
         feed: The feed.
+        index: The folder of the index of keys.
         seed: What all is drawn with.
         met: What each kill met.
         damaged: What was done to the index.
     """
 
     feed: RandomFeed
+    index: Path
     witness: Witness
     seed: int
     met: list[Met] = field(default_factory=list)
@@ -199,8 +140,10 @@ class Run:
     @classmethod
     def of(cls, folder: Path, seed: int) -> Run:
         """Return one that has not begun."""
-        feed = RandomFeed(folder, seed)
-        return cls(feed=feed, witness=Witness(feed), seed=seed)
+        index = folder / "keys"
+        options = {"delete-encoding": "deletion-vector", "format-version": "3", "key-index-folder": str(index)}
+        feed = RandomFeed(folder, seed, options)
+        return cls(feed=feed, index=index, witness=Witness(feed), seed=seed)
 
     @property
     def watched(self) -> Watched:
@@ -212,53 +155,60 @@ class Run:
         draw = random.Random(f"kills {self.seed}")  # noqa: S311  # no secret
         folder = self.feed.stream.folder
         end = time.monotonic() + 60 * minutes
-        neighbour = Neighbour(self.feed, self.witness)
-        driver = SparkProcess(folder / "round-0")
+        neighbour = Neighbour(folder / "neighbour", self.witness.problems)
+        drivers = Drivers(folder)
         try:
             while len(self.met) < kills and time.monotonic() < end:
-                with driver:
-                    following = SparkProcess(folder / f"round-{len(self.met) + 1}")
-                    self._round(driver, neighbour, draw)
-                driver = following
-            neighbour.begin(self._drawn(draw, 3))
-            if (error := driver.run(dump(self.feed.job()), LAST_ROUND_TIMEOUT_S)) is not None:
+                self._round(drivers, neighbour, draw)
+            self._begin(neighbour, self._drawn(draw, 3))
+            if (error := drivers.run(dump(self.feed.job()), LAST_ROUND_TIMEOUT_S)) is not None:
                 self.witness.problems.append(f"the stream failed: {error}")
             neighbour.finish()
             self.look()
             self._read(neighbour, with_runtime=with_runtime)
         finally:
-            driver.close()
+            drivers.close()
             neighbour.close()
         return neighbour
 
-    def _round(self, driver: SparkProcess, neighbour: Neighbour, draw: random.Random) -> None:
-        """Let the stream go on in `driver`, and kill it."""
+    def _round(self, drivers: Drivers, neighbour: Neighbour, draw: random.Random) -> None:
+        """Let the stream go on in a driver, and kill it."""
         waiting = self.feed.portions - 1 - self.watched.checkpointed()
         self.feed.grow(max(0, PORTIONS_AHEAD - waiting))
         moment, beside = Moment.draw(draw, _MOST_CHANGES), self._drawn(draw, 2)
         before, untouched = self.watched.disk(), self.watched.touched()
-        driver.send(dump(self.feed.job()))
-        neighbour.begin(beside)
-        moment.wait(self.watched, untouched, driver.has_answered)
-        if driver.has_answered() and (error := driver.wait_answer()) is not None:
+
+        def wait(has_ended: Callable[[], bool]) -> None:
+            self._begin(neighbour, beside)
+            moment.wait(self.watched, untouched, has_ended)
+
+        if (error := drivers.kill(dump(self.feed.job()), wait)) is not None:
             self.witness.problems.append(f"the stream failed: {error}")
-        driver.close()
         neighbour.finish()
         self.met.append(self.watched.disk().met_since(before))
-        damage = damage_index(self.feed.index, draw)
+        damage = damage_index(self.index, draw)
         if damage is not None:
             self.damaged[damage] += 1
         self.look()
         between = self._drawn(draw, 1)
-        neighbour.begin(between)
+        self._begin(neighbour, between)
         neighbour.finish()
         self.look()
-        _say(
+        say(
             f"kill {len(self.met)}, {moment.changes} changes and {moment.delay_s:.3f} s on, "
             f"{max(self.witness.epochs.values(), default=-1) + 1} epochs seen: {self.met[-1].value}; "
             f"beside: {_names(beside)}; then: {_names(between)}; index: {damage or 'as it was'}; "
             f"problems: {len(self.witness.problems)}"
         )
+
+    def _begin(self, neighbour: Neighbour, actions: Sequence[Action]) -> None:
+        """Let the neighbour act, one action after the other."""
+        for action in actions:
+            neighbour.begin(action.name, action.job(self.feed.stream.house.options), partial(self._note, action))
+
+    def _note(self, action: Action) -> None:
+        amounts = self.witness.amounts
+        amounts.update({key: amounts[key] + 1 for key in action.changed})
 
     def _drawn(self, draw: random.Random, most: int) -> list[Action]:
         """Draw actions; none before there is a table with rows."""
@@ -274,19 +224,16 @@ class Run:
 
     def _read(self, neighbour: Neighbour, *, with_runtime: bool) -> None:
         """Compare what readers read, before and after all is compacted."""
-        self.witness.compare("iceberg_ds.read", neighbour.read())
-        neighbour.begin([Action(name="compact all", function="rewrite_data_files", arguments=_ALL)])
+        house = self.feed.stream.house
+        self.witness.compare("iceberg_ds.read", neighbour.read(TABLE, _COLUMNS, house.options))
+        self._begin(neighbour, [Action(name="compact all", function="rewrite_data_files", arguments=_ALL)])
         neighbour.finish()
         self.look()
-        self.witness.compare("iceberg_ds.read, after a compaction,", neighbour.read())
+        rows = neighbour.read(TABLE, _COLUMNS, house.options)
+        self.witness.compare("iceberg_ds.read, after a compaction,", rows)
         if with_runtime:
-            peer = JvmPeer(self.feed.stream.folder / "peer")
-            try:
-                jvm = peer.open_catalog(self.feed.stream.house.folder)
-                rows = jvm.run(f"SELECT {', '.join(_COLUMNS)} FROM {TABLE}").rows  # noqa: S608  # no outside input
-            finally:
-                peer.close()
-            self.witness.compare("Iceberg's Spark runtime", [tuple(row) for row in rows])
+            rows = read_by_runtime(self.feed.stream.folder / "peer", house, TABLE, _COLUMNS)
+            self.witness.compare("Iceberg's Spark runtime", rows)
 
     def check(self) -> iceberg_ds.VerifyResult:
         """Look at what does not follow from the source: the table must be whole; return what `verify` says."""
@@ -296,13 +243,7 @@ class Run:
                 check(table)
             except AssertionError as problem:
                 self.witness.problems.append(f"{check.__name__}: {problem}")
-        result = iceberg_ds.verify(
-            TABLE, options=self.feed.stream.house.options, deep=True, all_snapshots=True, older_than="0s"
-        )
-        # What killed processes leave is expected.
-        wrong = [one for one in result.checks if one.outcome in {"failed", "warning"} and one.name != ORPHANS]
-        self.witness.problems += [f"verify: {one.name}: {one.detail}" for one in wrong]
-        return result
+        return proved(self.feed.stream.house, TABLE, self.witness.problems)
 
 
 _ALL = {"options": {"rewrite-all": "true"}}
@@ -316,33 +257,23 @@ def report(run: Run, seconds: float, done: Counter[str]) -> bool:
     """Print how it went; return whether all is as it must be."""
     witness, verified = run.witness, run.check()
     epochs = set(witness.epochs.values())
-    _say(f"\n{len(run.met)} kills in {seconds:.0f} s, seed {run.seed}")
+    say(f"\n{len(run.met)} kills in {seconds:.0f} s, seed {run.seed}")
     for kind in Met:
-        _say(f"  {run.met.count(kind):4d}  {kind.value}")
-    _say(f"the other process: {dict(done)}")
-    _say(f"the index of keys: {dict(run.damaged)}")
-    _say(f"{run.feed.portions} portions of {FILES} files in the source; {len(epochs)} epochs seen in a snapshot each")
-    _say(f"{witness.snapshots} snapshots compared with the source, {len(witness.ids)} rows with one id each")
-    _say(f"{len(run.feed.rows(run.feed.portions))} rows in the end")
+        say(f"  {run.met.count(kind):4d}  {kind.value}")
+    say(f"the other process: {dict(done)}")
+    say(f"the index of keys: {dict(run.damaged)}")
+    say(f"{run.feed.portions} portions of {FILES} files in the source; {len(epochs)} epochs seen in a snapshot each")
+    say(f"{witness.snapshots} snapshots compared with the source, {len(witness.ids)} rows with one id each")
+    say(f"{len(run.feed.rows(run.feed.portions))} rows in the end")
     kinds = Counter(Path(orphan.path).suffix for orphan in verified.orphans)
-    _say(f"{kinds.total()} files are left behind, in no snapshot: {dict(kinds)}")
-    for problem in witness.problems:
-        _say(f"PROBLEM: {problem}")
-    is_whole = not witness.problems
-    _say("VERDICT: every row, and the same row" if is_whole else f"VERDICT: BROKEN; see {run.feed.stream.folder}")
-    return is_whole
+    say(f"{kinds.total()} files are left behind, in no snapshot: {dict(kinds)}")
+    return verdict(witness.problems, "every row, and the same row", run.feed.stream.folder)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the script; return its exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=10, help="for kills; the end takes a few more")
-    parser.add_argument("--kills", type=int, default=10_000, help="at most so many")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="a new folder for everything; a temporary one by default")
-    parser.add_argument("--runtime", action="store_true", help="let Iceberg's Spark runtime read the table, too")
-    options = parser.parse_args(arguments)
-    run = Run.of((options.folder or Path(tempfile.mkdtemp(prefix="feed-keyed-stream-"))).resolve(), options.seed)
+    options = parser_of(__doc__).parse_args(arguments)
+    run = Run.of(folder_of(options.folder, "feed-keyed-stream"), options.seed)
     started = time.monotonic()
     neighbour = run.go(options.minutes, options.kills, with_runtime=options.runtime)
     return 0 if report(run, time.monotonic() - started, neighbour.done) else 1

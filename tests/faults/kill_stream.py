@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from support.checks.version_3 import row_ids
 from support.spark.jobs import dump
-from support.spark.kills import Met, Moment, Watched
-from support.spark.process import SparkProcess
+from support.spark.kills import Drivers, Met, Moment, Watched
 from support.spark.stream_runs import FILES_PER_EPOCH, Stream
 
 # More epochs than any round gets through, so that every kill meets a stream at work.
@@ -41,17 +40,15 @@ def watched(stream: Stream) -> Watched:
     return Watched(checkpoint=stream.checkpoint, warehouse=stream.warehouse)
 
 
-def kill_in_round(stream: Stream, driver: SparkProcess, moment: Moment) -> Met:
-    """Let the stream go on in `driver` and kill it; return what the kill met."""
+def kill_in_round(stream: Stream, drivers: Drivers, moment: Moment) -> Met:
+    """Let the stream go on in a driver and kill it; return what the kill met."""
     seen = watched(stream)
     waiting = len(stream.source_files()) // FILES_PER_EPOCH - 1 - seen.checkpointed()
     stream.grow(max(0, EPOCHS_AHEAD - waiting))
     before, untouched = seen.disk(), seen.touched()
-    try:
-        driver.send(dump(stream.job()))
-        moment.wait(seen, untouched)
-    finally:
-        driver.close()
+    error = drivers.kill(dump(stream.job()), lambda has_ended: moment.wait(seen, untouched, has_ended))
+    if error is not None:
+        raise RuntimeError(f"The stream failed: {error}")
     return seen.disk().met_since(before)
 
 
@@ -59,22 +56,21 @@ def kill_again_and_again(stream: Stream, kills: int, seed: int) -> list[Met]:
     """Kill the stream so often, then let it run to the end; return what each kill met."""
     draw = random.Random(seed)  # noqa: S311  # no secret
     met: list[Met] = []
-    next_driver = SparkProcess(stream.folder / "round-0")
+    drivers = Drivers(stream.folder)
     try:
         for number in range(1, kills + 1):
-            driver, next_driver = next_driver, SparkProcess(stream.folder / f"round-{number}")
             moment = Moment.draw(draw)
-            met.append(kill_in_round(stream, driver, moment))
+            met.append(kill_in_round(stream, drivers, moment))
             landed = watched(stream).disk().landed + 1
             _say(
                 f"kill {number}, {moment.changes} changes and {moment.delay_s:.3f} s on, {landed} epochs landed: "
                 f"{met[-1].value}"
             )
-        error = next_driver.run(dump(stream.job()), LAST_ROUND_TIMEOUT_S)
+        error = drivers.run(dump(stream.job()), LAST_ROUND_TIMEOUT_S)
         if error is not None:
             raise RuntimeError(f"The last round failed: {error}")
     finally:
-        next_driver.close()
+        drivers.close()
     return met
 
 

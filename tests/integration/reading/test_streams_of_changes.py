@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from support.exhaustive import few
 from support.spark.tables import Warehouse
 from support.tables.sink import NAME
 
@@ -31,7 +32,7 @@ def rows(spark: SparkSession, house: Warehouse, table: str) -> list[tuple[object
     return sorted(tuple(row) for row in found.collect())
 
 
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", few(1, ["3", "2"]))
 def test_copy_by_a_stream_is_the_table(spark: SparkSession, house: Warehouse, tmp_path: Path, version: str) -> None:
     """Rows of the copy would be lost, or stay although they were deleted."""
     iceberg_ds.register(spark)

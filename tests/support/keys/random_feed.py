@@ -1,8 +1,8 @@
 """A change feed that is drawn at random, as files of a stream, and all that its table must hold in each snapshot.
 
-The table is of format version 3 and never has equality deletes. What it must hold follows from the source's files
-alone, and from the log in which Spark says how much of it each epoch has. The source comes in portions, and each
-portion writes its number into one row, so every snapshot tells by itself how many portions it has.
+What the table must hold follows from the source's files alone, and from the log in which Spark says how much of it each
+epoch has. The source comes in portions, and each portion writes its number into one row, so every snapshot tells by
+itself how many portions it has. `Witness` looks at tables of format version 3 that never have equality deletes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from pyiceberg.manifest import DataFileContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from support.checks.reader import listed
+from support.checks.same_rows import difference
 from support.checks.version_3 import row_ids
 from support.keys.streams import BY_KEY, NAMES, Event, KeyedStream, rows_after
 from support.spark.jobs import StreamJob, write_file
@@ -46,18 +47,15 @@ class RandomFeed:
     """A feed with its stream.
 
     Args:
-        folder: Holds source, checkpoint, table and index.
+        folder: Holds source, checkpoint and table.
         seed: The same seed draws the same portions.
+        options: Options of the sink beside those that all feeds have; none for a table of format version 2 with
+            equality deletes.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.index = folder / "keys"
-        self.stream = KeyedStream(folder=folder, options=BY_KEY).asking(
-            delete_encoding="deletion-vector",
-            format_version="3",
-            key_index_folder=str(self.index),
-            partition_by="region",
-        )
+    def __init__(self, folder: Path, seed: int, options: Mapping[str, str] | None = None) -> None:
+        by_region = {**BY_KEY, "partition-by": "region"}
+        self.stream = KeyedStream(folder=folder, options={**by_region, **(options or {})})
         self._draw = random.Random(f"feed {seed}")  # noqa: S311  # no secret
         self._rows: list[Mapping[int, Values]] = [{}]
         self._states: list[State] = []
@@ -82,6 +80,10 @@ class RandomFeed:
             for part in range(FILES):
                 lines = [json.dumps(dict(zip(NAMES, event, strict=True))) + "\n" for event in events[part::FILES]]
                 write_file(self.stream.source, number * FILES + part, "".join(lines))
+
+    def files(self, number: int) -> list[Path]:
+        """Return the files of a portion."""
+        return [self.stream.source / f"{number * FILES + part:06d}.json" for part in range(FILES)]
 
     def rows(self, portions: int) -> Mapping[int, Values]:
         """Return the rows that the table has after so many portions, by key, as the files of the source say."""
@@ -114,8 +116,8 @@ class RandomFeed:
 
     def _read(self, number: int) -> Iterator[Event]:
         """Yield the events of a portion from its files."""
-        for part in range(FILES):
-            for line in (self.stream.source / f"{number * FILES + part:06d}.json").read_text().splitlines():
+        for file in self.files(number):
+            for line in file.read_text().splitlines():
                 event = json.loads(line)
                 yield event["op"], event["id"], event["region"], event["amount"], event["lsn"]
 
@@ -166,6 +168,17 @@ class RandomFeed:
 
     def _region(self) -> str:
         return self._draw.choice(_REGIONS)
+
+
+def portions_in(rows: Iterable[Values]) -> int:
+    """Return how many portions a table with these rows has.
+
+    Raises:
+        AssertionError: The row that tells it is not there, or more than once.
+    """
+    clocks = [row[2] for row in rows if row[0] == CLOCK]
+    assert len(clocks) == 1, f"has {len(clocks)} rows of key {CLOCK}"
+    return int(clocks[0]) + 1
 
 
 class Witness:
@@ -223,13 +236,11 @@ class Witness:
         except AssertionError as problem:
             self.problems.append(f"the stream has not come to the end: {problem}")
             return
-        expected = Counter(
+        expected = [
             (row[0], row[1], self.amounts.get(row[0], row[2]), row[3], self.ids.get((row[0], born)))
             for row, born in state.values()
-        )
-        found = Counter(rows)
-        if found != expected:
-            differ = f"{sorted((found - expected).elements())[:5]} and not {sorted((expected - found).elements())[:5]}"
+        ]
+        if (differ := difference(rows, expected)) is not None:
             self.problems.append(f"{reader} reads {differ}")
 
     def _look_at(self, table: Table, snapshot: Snapshot) -> None:
@@ -237,11 +248,9 @@ class Witness:
         if files[DataFileContent.EQUALITY_DELETES]:
             self._say(snapshot, "has equality deletes")
         found = row_ids(table, snapshot.snapshot_id)
-        clocks = [row["amount"] for row in found.values() if row["id"] == CLOCK]
-        assert len(clocks) == 1, f"has {len(clocks)} rows of key {CLOCK}"
-        epoch = self._feed.epoch_of(clocks[0] + 1)
-        self._note_epoch(snapshot, epoch)
         rows = Counter(tuple(row[name] for name in NAMES[1:]) for row in found.values())
+        epoch = self._feed.epoch_of(portions_in(rows.elements()))
+        self._note_epoch(snapshot, epoch)
         state = self._feed.state(epoch)
         self._check_rows(snapshot, rows, state)
         for number, row in found.items():

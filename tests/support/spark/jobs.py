@@ -82,10 +82,41 @@ class UpsertJob(StreamJob):
 
     def start(self, spark: SparkSession) -> StreamingQuery:
         """Start the query."""
-        sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]  # Spark's `mapInArrow` asks for it
+        _find_pandas()
         write = iceberg_ds.upsert_into(self.table, options=struck_from_now_on(self.options))
         writer = self._rows(spark).writeStream.foreachBatch(write)
         return writer.option("checkpointLocation", self.checkpoint).trigger(**self.trigger).start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintainedJob(StreamJob):
+    """A stream that maintains its own table, in the same process.
+
+    Attributes:
+        catalog: Options that lead to the table.
+        policy: The figures of the policy, by their names.
+        every_s: Seconds from one look at the table to the next.
+        steps: File that gets a note of each step, as `maintenance_steps` writes them.
+        longest_s: For so many seconds the stream may run.
+    """
+
+    catalog: Mapping[str, str]
+    policy: Mapping[str, float]
+    every_s: float
+    steps: str
+    longest_s: float
+
+    def run(self, spark: SparkSession, timeout_s: float | None = None) -> None:
+        """Run the query to its end, and then finish the step of maintenance that is under way."""
+        from support.spark.maintenance_steps import noting_steps  # noqa: PLC0415  # other jobs load no maintenance
+
+        _find_pandas()
+        policies = {self.table: iceberg_ds.MaintenancePolicy.of(self.policy)}
+        with (
+            noting_steps(Path(self.steps)),
+            iceberg_ds.maintaining(spark, policies, options=self.catalog, every_s=self.every_s),
+        ):
+            StreamJob.run(self, spark, timeout_s or self.longest_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +229,7 @@ class ChangeJob:
 
     def run(self, spark: SparkSession) -> None:
         """Change the rows, merge-on-read."""
-        sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]  # Spark's `mapInArrow` asks for it
+        _find_pandas()
         options = struck_from_now_on(self.options)
         if self.verb == "delete":
             iceberg_ds.delete_from("db.t", "id % 3 = 0", spark, options=options, mode="merge-on-read")
@@ -232,7 +263,7 @@ class CallJob:
 
     def run(self, spark: SparkSession) -> None:
         """Call it."""
-        sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]  # Spark's `mapInArrow` asks for it
+        _find_pandas()
         call = getattr(iceberg_ds, self.function)
         session = {"spark": spark} if "spark" in inspect.signature(call).parameters else {}
         returned = call(**session, **self.arguments)
@@ -242,7 +273,85 @@ class CallJob:
             Path(self.answer).write_text(text)
 
 
-Job = StreamJob | BatchJob | SqlJob | ChangeJob | CallJob
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsJob:
+    """Events in files of JSON, written into `table` as one batch by keys.
+
+    Attributes:
+        files: The files.
+        columns: Their columns.
+        options: Options of the sink.
+        is_searched: Whether `upsert` writes them, which looks for the old rows, and not `format("icebergsink")`.
+        table: Identifier of the table.
+    """
+
+    files: Sequence[str]
+    columns: str
+    options: Mapping[str, str]
+    is_searched: bool = False
+    table: str = "db.t"
+
+    def run(self, spark: SparkSession) -> None:
+        """Write them."""
+        _find_pandas()
+        events = spark.read.schema(self.columns).json(list(self.files))
+        if self.is_searched:
+            iceberg_ds.upsert(events, self.table, options=self.options)
+        else:
+            events.write.format("icebergsink").mode("append").options(**self.options).save(self.table)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyJob:
+    """A copy of a table by its changes, again and again, as docs/reading.md shows it.
+
+    Attributes:
+        source: Identifier of the table that is copied; its key is `id`.
+        copy: Identifier of the copy.
+        options: Options that lead to both.
+        writing: Options of the sink beside those of the page.
+        times: How often.
+    """
+
+    source: str
+    copy: str
+    options: Mapping[str, str]
+    writing: Mapping[str, str] = field(default_factory=dict)
+    times: int = 1
+
+    def run(self, spark: SparkSession) -> None:
+        """Bring the copy to where the source is, so often."""
+        _find_pandas()
+        iceberg_ds.register(spark)
+        for _ in range(self.times):
+            self._copy(spark)
+
+    def _copied_up_to(self, spark: SparkSession) -> int | None:
+        try:
+            snapshots = iceberg_ds.read(spark, f"{self.copy}.snapshots", options=self.options)
+        except iceberg_ds.TableNotFoundError:
+            return None
+        (last,) = snapshots.where("summary['copied-up-to'] IS NOT NULL").orderBy("committed_at").tail(1)
+        return int(last["summary"]["copied-up-to"])
+
+    def _copy(self, spark: SparkSession) -> None:
+        at = {"options": self.options}
+        head = iceberg_ds.read(spark, f"{self.source}.metadata_log_entries", **at).tail(1)[0]
+        start, end = self._copied_up_to(spark), head["latest_snapshot_id"]
+        changes = iceberg_ds.read_changes(spark, self.source, start=start, end=end, keys=["id"], net=True, **at)
+        changes = changes.drop("_change_ordinal", "_commit_snapshot_id", "_commit_timestamp")
+        by_key = {"keys": "id", "operation-column": "_change_type", "snapshot-property.copied-up-to": end}
+        once = {"txn-app-id": f"copy of {self.source}", "txn-version": head["latest_sequence_number"]}
+        writer = changes.write.format("icebergsink").mode("append").options(**by_key, **once)
+        writer.options(**self.options, **self.writing).save(self.copy)
+
+
+Job = StreamJob | BatchJob | SqlJob | ChangeJob | CallJob | EventsJob | CopyJob
+
+
+def _find_pandas() -> None:
+    """Let this process find pandas, which Spark's `mapInArrow` asks for."""
+    sys.path[:] = [path for path in sys.path if Path(path).name != NO_PANDAS]
 
 
 def _register(spark: SparkSession, sink: str, *, real: bool) -> None:
@@ -260,8 +369,9 @@ def dump(job: Job) -> str:
 def load(text: str) -> Job:
     """Return the job that `dump` wrote."""
     values = json.loads(text)
-    of_streams = (StreamJob, UpsertJob, FeedJob, FollowJob)
-    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (*of_streams, BatchJob, SqlJob, ChangeJob, CallJob)}
+    of_streams = (StreamJob, UpsertJob, MaintainedJob, FeedJob, FollowJob)
+    of_tables = (BatchJob, SqlJob, ChangeJob, CallJob, EventsJob, CopyJob)
+    kinds: dict[str, type[Job]] = {kind.__name__: kind for kind in (*of_streams, *of_tables)}
     return kinds[values.pop("kind")](**values)
 
 

@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
 from support.checks.invariants import unreferenced_files
+from support.spark.process import SparkProcess
 from support.spark.tables import Warehouse
 
 # A micro-batch makes about eight changes: it is planned, its tasks write, it is committed, Spark notes it.
 _MOST_CHANGES = 24
 _LONGEST_DELAY_S = 0.15
-_CHANGES_TIMEOUT_S = 180
+_CHANGES_TIMEOUT_S = 600
 _LOOK_EVERY_S = 0.005
 
 
@@ -93,10 +95,27 @@ class Watched:
 
     def touched(self) -> list[int]:
         """Return when the folders that a running stream writes to were last changed."""
-        table = self.warehouse.folder / "db" / "t"
-        checkpoint = [self.checkpoint / "offsets", self.checkpoint / "commits"]
-        folders = [*checkpoint, table / "data", table / "metadata", self.warehouse.folder]  # SQLite's journal is there
-        return [folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders]
+        of_spark = [self.checkpoint / "offsets", self.checkpoint / "commits"]
+        # SQLite's journal is in the folder of the warehouse.
+        return changed_at(*of_spark, *folders_of(self.warehouse), self.warehouse.folder)
+
+
+class Touched(Protocol):
+    """What a killed job changes, looked at from outside."""
+
+    def touched(self) -> list[int]:
+        """Return when the folders that the running job writes to were last changed."""
+
+
+def folders_of(warehouse: Warehouse, name: str = "db.t") -> list[Path]:
+    """Return the folders that change when a table does."""
+    table = warehouse.folder.joinpath(*name.split("."))
+    return [table / "data", table / "metadata"]
+
+
+def changed_at(*folders: Path) -> list[int]:
+    """Return when folders were last changed, 0 for those that are not there."""
+    return [folder.stat().st_mtime_ns if folder.exists() else 0 for folder in folders]
 
 
 def _last_number(log: Path) -> int:
@@ -120,12 +139,12 @@ class Moment:
         """Draw one."""
         return cls(changes=draw.randint(1, most_changes), delay_s=draw.uniform(0, _LONGEST_DELAY_S))
 
-    def wait(self, watched: Watched, untouched: Sequence[int], has_ended: Callable[[], bool] = lambda: False) -> None:
-        """Wait for it, or until the stream has ended.
+    def wait(self, watched: Touched, untouched: Sequence[int], has_ended: Callable[[], bool] = lambda: False) -> None:
+        """Wait for it, or until the job has ended.
 
         Args:
-            watched: The stream.
-            untouched: When the folders were last changed, when the stream was started.
+            watched: The job.
+            untouched: When the folders were last changed, when the job was started.
             has_ended: Whether it has ended by itself.
 
         Raises:
@@ -138,8 +157,66 @@ class Moment:
             left -= sum(before != after for before, after in zip(last, now, strict=True))
             last = now
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"The stream changed the disk only {self.changes - left} times; see {watched.checkpoint}."
-                )
+                raise TimeoutError(f"The job changed the disk only {self.changes - left} times: {watched}.")
             time.sleep(_LOOK_EVERY_S)
         time.sleep(self.delay_s)
+
+
+class Drivers:
+    """Spark drivers that run a job, one after the other: each is killed, and by then the next one has started.
+
+    Args:
+        folder: For the folder of each.
+
+    Attributes:
+        killed: How many were killed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.killed = 0
+        self._folder = folder
+        self._next = SparkProcess(folder / "round-0")
+
+    def kill(self, job: str, wait: Callable[[Callable[[], bool]], None]) -> str | None:
+        """Let a driver run the job, and kill Python, Java and all workers.
+
+        Args:
+            job: The job, as `jobs.dump` writes it.
+            wait: Returns when it is time; gets what tells whether the job has ended by itself.
+
+        Returns:
+            The error of a job that failed by itself; None if it did not.
+        """
+        with self._next as driver:
+            self._next = SparkProcess(self._folder / f"round-{self.killed + 1}")
+            driver.send(job)
+            wait(driver.has_answered)
+            error = driver.wait_answer() if driver.has_answered() else None
+        self.killed += 1
+        return error
+
+    def run(self, job: str, timeout_s: float) -> str | None:
+        """Let the last driver run the job to its end; return its error, None if it went well."""
+        return self._next.run(job, timeout_s)
+
+    def close(self) -> None:
+        """End the one that waits."""
+        self._next.close()
+
+
+def wait_for_change(watched: Touched, untouched: Sequence[int], has_ended: Callable[[], bool]) -> None:
+    """Wait until a job has changed the disk for the first time, or has ended.
+
+    Args:
+        watched: The job.
+        untouched: When the folders were last changed, when the job was started.
+        has_ended: Whether it has ended by itself.
+    """
+    Moment(changes=1, delay_s=0).wait(watched, untouched, has_ended)
+
+
+def wait_for_s(seconds: float, has_ended: Callable[[], bool]) -> None:
+    """Wait so many seconds, or until the job has ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not has_ended():
+        time.sleep(_LOOK_EVERY_S)
