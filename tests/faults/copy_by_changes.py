@@ -34,7 +34,7 @@ from support.checks.same_rows import difference
 from support.checks.version_3 import check_version_3
 from support.keys.random_feed import RandomFeed, Values
 from support.keys.streams import BY_KEY, COLUMNS, NAMES
-from support.kill_scripts import folder_of, parser_of, readings, say, swept, verdict
+from support.kill_scripts import folder_of, parser_of, readings, say, swept, telling, verdict
 from support.spark.jobs import CallJob, CopyJob, EventsJob, Job, dump
 from support.spark.kills import Drivers, Moment, changed_at, folders_of, wait_for_change, wait_for_s
 from support.spark.neighbour import Neighbour
@@ -435,7 +435,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     run = Run.of(folder_of(options.folder, "copy-by-changes"), options.seed, options.format_version)
     started = time.monotonic()
-    run.go(options.minutes, options.kills, with_runtime=options.runtime)
+    with telling(run.problems):
+        run.go(options.minutes, options.kills, with_runtime=options.runtime)
     return 0 if report(run, time.monotonic() - started) else 1
 
 

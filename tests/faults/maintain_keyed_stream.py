@@ -29,7 +29,7 @@ from support.checks.reader import rows_of
 from support.checks.same_rows import difference
 from support.keys.random_feed import FILES, RandomFeed, Values, portions_in
 from support.keys.streams import NAMES
-from support.kill_scripts import folder_of, parser_of, readings, say, swept, verdict
+from support.kill_scripts import folder_of, parser_of, readings, say, swept, telling, verdict
 from support.spark.jobs import MaintainedJob, dump
 from support.spark.kills import Drivers, Met, Moment, Watched, wait_for_change, wait_for_s
 from support.spark.maintenance_steps import StepNotes
@@ -335,7 +335,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser_of(__doc__).parse_args(arguments)
     run = Run.of(folder_of(options.folder, "maintain-keyed-stream"), options.seed)
     started = time.monotonic()
-    run.go(options.minutes, options.kills, with_runtime=options.runtime)
+    with telling(run.problems):
+        run.go(options.minutes, options.kills, with_runtime=options.runtime)
     return 0 if report(run, time.monotonic() - started) else 1
 
 

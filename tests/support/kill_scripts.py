@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,16 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
 def folder_of(given: Path | None, name: str) -> Path:
     """Return the folder that was given, or a new one."""
     return (given or Path(tempfile.mkdtemp(prefix=f"{name}-"))).resolve()
+
+
+@contextmanager
+def telling(problems: list[str]) -> Iterator[None]:
+    """Take an error in the block for a problem, so that a long run has a report even so."""
+    try:
+        yield
+    except Exception as failure:
+        traceback.print_exc()
+        problems.append(f"the run broke off: {type(failure).__name__}: {failure}")
 
 
 def readings(
