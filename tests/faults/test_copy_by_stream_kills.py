@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.checks.reader import rows_of
 from support.spark.jobs import FollowJob, dump
 from support.spark.process import SparkProcess, wait_until
 from support.spark.tables import Warehouse
@@ -43,7 +44,7 @@ class ChangingTable:
 
     def rows(self) -> list[tuple[int, str]]:
         """Return the rows."""
-        return sorted((row["id"], row["name"]) for row in self.sink.rows())
+        return sorted((row["id"], row["name"]) for row in rows_of(self.sink.table()))
 
     def _drawn(self) -> list[dict[str, object]]:
         ids = self._draw.sample(IDS, self._draw.randint(1, 6))
@@ -117,5 +118,5 @@ def test_copy_by_a_stream_of_changes_is_equal_after_kills(house: Warehouse, tmp_
                 is None
             )
 
-    found = [(row["id"], row["name"]) for row in house.rows().to_pylist()]
+    found = [(row["id"], row["name"]) for row in rows_of(house.table())]
     assert sorted(found) == source.rows()
