@@ -9,6 +9,7 @@ known, as the proof has, they prove nothing against somebody who wants rows to c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from secrets import randbits
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from iceberg_ds.cdc.keys import mix, mix_column, numbers_from, stored
 
 _SEED = 0x1CEBE56
+_SEED_BITS = 64
 _OF_ELEMENTS, _OF_NULLS, _OF_STRUCTS = (pa.scalar(value, pa.uint64()) for value in (0xE1E3E27, 0x9011, 0x57C7))
 _MODULUS = 2**64
 _BITS = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
@@ -40,6 +42,11 @@ class RowDigest:
 
     def __add__(self, other: RowDigest) -> RowDigest:
         return RowDigest(self.count + other.count, (self.total + other.total) % _MODULUS)
+
+
+def random_seeds() -> tuple[int, int]:
+    """Return two seeds of `digest_rows` that nobody can know before, so that nobody can prepare rows that collide."""
+    return randbits(_SEED_BITS), randbits(_SEED_BITS)
 
 
 def digest_rows(rows: pa.RecordBatch, seed: int) -> pa.Array:

@@ -11,18 +11,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from secrets import randbits
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
-from iceberg_ds.cdc.row_digest import digest_rows
+from iceberg_ds.cdc.row_digest import digest_rows, random_seeds
 from iceberg_ds.deletes.work import FileWork
 
 # The most rows that are looked for by their values: each takes some 300 bytes.
 MOST_BY_VALUE = 2_000_000
-_SEED_BITS = 64
 _FEWEST_ROWS = 50_000
 
 
@@ -73,7 +71,7 @@ def places_by_value(
     Raises:
         LookupError: A row is in none of the files.
     """
-    seeds = randbits(_SEED_BITS), randbits(_SEED_BITS)
+    seeds = random_seeds()
     wanted = Counter(digest for batch in deleted for digest in _digests(batch, seeds))
     left, firsts = wanted.total(), pa.array({first for first, _ in wanted}, pa.uint64())
     found: dict[int, list[int]] = {}

@@ -10,19 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from secrets import randbits
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from iceberg_ds.cdc.keys import numbered, numbers_from
-from iceberg_ds.cdc.row_digest import digest_rows
+from iceberg_ds.cdc.row_digest import digest_rows, random_seeds
 from iceberg_ds.errors import StreamHistoryError
 from iceberg_ds.reading.extras import CHANGE_TYPE, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from iceberg_ds.reading.python_scan import PythonScan
 from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
 
-_SEED_BITS = 64
 # Columns of the digests of rows and keys, and whether a row was inserted.
 _OF_ROWS, _OF_KEYS, _INSERTED = ("row_1", "row_2"), ("key_1", "key_2"), "inserted"
 
@@ -63,7 +61,7 @@ def has_both_sides(tasks: Sequence[ScanTask]) -> bool:
 
 def _digests(scan: PythonScan, tasks: Sequence[ScanTask], files: TaskFiles) -> pa.Table:
     """Return the digests of each row, in the order in which the tasks' rows are read."""
-    seeds = [randbits(_SEED_BITS) for _ in _OF_ROWS]
+    seeds = random_seeds()
     keys, names = list(files.keys), list(files.compared)
     whole = replace(scan, columns=tuple(dict.fromkeys((*names, *keys, CHANGE_TYPE))))
     found = []

@@ -115,7 +115,7 @@ class StreamRead:
         # A file that is added again has no deletes, even if it had some in the snapshot that is read whole.
         whole = [task for step, files in steps if step.whole for task in files]
         later = [files for step, files in steps if not step.whole]
-        places = [group for files in later for group in self._places(files)]
+        places = [group for files in later for group in (self._places(files) if has_both_sides(files) else [files])]
         one_sided = [task for group in places if not has_both_sides(group) for task in group]
         groups = [TaskFiles(tasks=tasks) for tasks in (*task_groups(whole), *task_groups(one_sided))]
         several = [group for group in places if has_both_sides(group)]
@@ -125,14 +125,12 @@ class StreamRead:
                 groups.append(TaskFiles(tasks=tasks, compared=self._compared, keys=self._keys))
         return groups
 
-    def _places(self, files: Sequence[ScanTask]) -> Iterator[list[ScanTask]]:
+    def _places(self, files: Sequence[ScanTask]) -> Iterator[Sequence[ScanTask]]:
         """Yield the files of a snapshot in groups: rows of two groups are never the same, nor of one key."""
         assert self._known is not None  # noqa: S101  # loaded before
         in_order = sorted(files, key=lambda task: task.work.place)
-        specs = {task.data_file.spec_id for task in files}
-        sources = {
-            field.source_id for number in specs for field in all_specs(self._known.table.metadata)[number].fields
-        }
+        known_specs, specs = all_specs(self._known.table.metadata), {task.data_file.spec_id for task in files}
+        sources = {field.source_id for number in specs for field in known_specs[number].fields}
         known = {field.field_id for field in self._columns.fields}
         if self._keys or len(specs) > 1 or not sources <= known:
             yield in_order
