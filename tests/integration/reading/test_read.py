@@ -448,7 +448,8 @@ def test_wrong_arguments_are_refused(spark: SparkSession, house: Warehouse) -> N
     assert refusal(tag="old") == "Cannot read db.t: it has no tag 'old' (it has: none)."
     assert "snapshot_id and tag name a snapshot each" in refusal(snapshot_id=5, tag="old")
     assert "reader is 'fast', expected one of auto, spark, python" in refusal(reader="fast")
-    assert "option 'keys' is none of a read" in refusal(options={**house.options, "keys": "id"})
+    assert "option 'partition-by' is none of a read" in refusal(options={**house.options, "partition-by": "id"})
+    assert "option keys goes with on-change=changes" in refusal(options={**house.options, "keys": "id"})
     assert "where is no predicate on its columns: [UNRESOLVED_COLUMN" in refusal(where="nope = 1")
     assert "where is no predicate on its columns: " in refusal(where="nope = 1", reader="python")
     assert "where is no predicate on its columns: [PARSE_SYNTAX_ERROR]" in refusal(where="id = = 1")
@@ -469,8 +470,8 @@ def test_source_reads_by_options_and_in_sql(spark: SparkSession, house: Warehous
         {"id": 17, "name": "name 17"},
     ]
     assert rows(spark.sql("SELECT count(*) AS n FROM v WHERE part = 1")) == [{"n": 5}]
-    with pytest.raises(Exception, match="option 'keys' is none of a read"):
-        frame.option("keys", "id").load(NAME)
+    with pytest.raises(Exception, match="option 'partition-by' is none of a read"):
+        frame.option("partition-by", "id").load(NAME)
 
 
 def test_metadata_tables_are_read(spark: SparkSession, house: Warehouse) -> None:
