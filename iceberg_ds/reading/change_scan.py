@@ -9,10 +9,10 @@ unchanged are still among the changes: `change_rows` takes them away.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -22,6 +22,7 @@ from iceberg_ds.deletes.index import LiveFile, all_specs
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
 from iceberg_ds.reading.extras import DELETE, INSERT
+from iceberg_ds.reading.lives import Lives
 from iceberg_ds.reading.scan import ScanPlan, live_files, naming_manifests, plan_files
 from iceberg_ds.reading.scan_task import Change, ScanTask
 from iceberg_ds.snapshots.manifests import live_manifests
@@ -52,17 +53,20 @@ def plan_changes(  # noqa: PLR0913  # the last one is seldom given
         DataFileError: Manifests, or deletion vectors, cannot be read.
     """
     planner = _Planner(name, metadata, io, schema, {} if known is None else known)
-    tasks, early_times = list[ScanTask](), set[int]()
+    tasks, early_times, lives, key_lives = list[ScanTask](), set[int](), Lives(), Lives()
     deletes, key_files = dict[str, DataFile](), dict[str, DataFile]()
     key_types = dict[int, IcebergType]()
     for step in steps:
-        before, after = planner.plans(step)
-        for plan in (before, after):
-            deletes |= plan.deletes
-            key_files |= plan.key_files
-            key_types |= plan.key_types
-            early_times |= plan.early_times
-        tasks += _without_undone(io, list(changed_tasks(before.tasks, after.tasks, step)), deletes)
+        before, after, is_whole = planner.states(step)
+        looked_at = None if is_whole else before.data_paths | after.data_paths
+        for moment, state in ((2 * step.ordinal, before), (2 * step.ordinal + 1, after)):
+            lives.note(moment, state.data_paths, looked_at)
+            key_lives.note(moment, state.key_paths)
+            deletes |= state.plan.deletes
+            key_files |= state.plan.key_files
+            key_types |= state.plan.key_types
+            early_times |= state.plan.early_times
+        tasks += _without_undone(io, list(changed_tasks(before.plan.tasks, after.plan.tasks, step)), deletes)
     return ScanPlan(
         name=name,
         snapshot_id=None,
@@ -74,6 +78,10 @@ def plan_changes(  # noqa: PLR0913  # the last one is seldom given
         key_types=key_types,
         specs=all_specs(metadata),
         early_times=frozenset(early_times),
+        lives={
+            **{task.work.path: lives.of(task.work.path) for task in tasks},
+            **{path: key_lives.of(path) for path in key_files},
+        },
     )
 
 
@@ -132,6 +140,24 @@ def _inserts(task: ScanTask) -> bool:
     return task.change is not None and task.change.kind == INSERT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """A snapshot, as far as it is looked at.
+
+    Attributes:
+        plan: What a read of it has to read.
+        key_paths: Paths of all its equality delete files.
+    """
+
+    plan: ScanPlan
+    key_paths: frozenset[str]
+
+    @property
+    def data_paths(self) -> set[str]:
+        """Paths of its data files."""
+        return {task.work.path for task in self.plan.tasks}
+
+
 class _Planner:
     """Plans snapshots one after the other, as far as each differs from its parent."""
 
@@ -143,27 +169,31 @@ class _Planner:
         self._io = io
         self._schema = schema
         self._files = known  # of the manifests that were read for the last step
-        self._last: tuple[int, list[str], ScanPlan] | None = None
+        self._last: tuple[int, list[str], _State] | None = None
 
-    def plans(self, step: ChangeStep) -> tuple[ScanPlan, ScanPlan]:
-        """Return the files of a snapshot's parent and of the snapshot; files that both have alike may be left out."""
+    def states(self, step: ChangeStep) -> tuple[_State, _State, bool]:
+        """Return a snapshot's parent and the snapshot, and whether with all their files.
+
+        Data files that both have are left out if nothing about their rows can differ.
+        """
         old, new = self._manifests(step.parent), self._manifests(step.snapshot)
-        if _deletes(old) == _deletes(new):
+        is_whole = _deletes(old) != _deletes(new)
+        if not is_whole:
             shared = _paths(old) & _paths(new)
             old, new = (
                 [one for one in some if _is_deletes(one) or one.manifest_path not in shared] for some in (old, new)
             )
-        before = self._plan(step.parent, old)
-        after = self._plan(step.snapshot, new)
+        before = self._state(step.parent, old)
+        after = self._state(step.snapshot, new)
         for path in self._files.keys() - _paths([*old, *new]):
             del self._files[path]
-        return before, after
+        return before, after, is_whole
 
     def _manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         with naming_manifests(self._name, self._io, snapshot):
             return live_manifests(self._io, snapshot)
 
-    def _plan(self, snapshot: Snapshot | None, manifests: Sequence[ManifestFile]) -> ScanPlan:
+    def _state(self, snapshot: Snapshot | None, manifests: Sequence[ManifestFile]) -> _State:
         key = (0 if snapshot is None else snapshot.snapshot_id, [one.manifest_path for one in manifests])
         if self._last is None or self._last[:2] != key:
             with naming_manifests(self._name, self._io, snapshot):
@@ -171,7 +201,9 @@ class _Planner:
                 read = zip(unread, live_files(self._io, unread), strict=True)
                 self._files |= {manifest.manifest_path: files for manifest, files in read}
             files = [live for manifest in manifests for live in self._files[manifest.manifest_path]]
-            self._last = (*key, plan_files(self._name, self._metadata, self._schema, snapshot, files))
+            plan = plan_files(self._name, self._metadata, self._schema, snapshot, files)
+            keys = (one.path for one in files if one.data_file.content is DataFileContent.EQUALITY_DELETES)
+            self._last = (*key, _State(plan=plan, key_paths=frozenset(keys)))
         return self._last[2]
 
 

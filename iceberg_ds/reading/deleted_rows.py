@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -15,9 +16,11 @@ from pyiceberg.manifest import DataFile
 
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.table.names import FILE_PATH, POS
-from iceberg_ds.writers.deletion_vectors import vector_positions
+from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
 from iceberg_ds.writers.position_deletes import positions_by_file
 
+# The path of a position delete file, or a deletion vector.
+Source: TypeAlias = "str | DeletionVector"
 # The largest number of deleted positions that the driver reads.
 MOST_POSITIONS = 20_000_000
 _READERS = 8
@@ -46,20 +49,36 @@ def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequen
     Raises:
         DataFileError: A deletion vector is damaged.
     """
-    vectors = {task.work.path: task.work.vector for task in tasks if task.work.vector is not None}
-    wanted: dict[str, list[str]] = defaultdict(list)
-    for task in tasks:
-        for path in task.work.positions:
-            wanted[path].append(task.work.path)
     found: dict[str, list[int]] = defaultdict(list)
+    for (path, _), positions in positions_by_source(io, tasks).items():
+        found[path] += positions
+    return dict(found)
+
+
+def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str, Source], Sequence[int]]:
+    """Return the positions of rows by path of the data file and what names them, a delete file or a deletion vector.
+
+    Each delete file is read once.
+
+    Raises:
+        DataFileError: A deletion vector is damaged.
+    """
+    vectors: dict[DeletionVector, str] = {}
+    wanted: dict[str, dict[str, None]] = defaultdict(dict)
+    for task in tasks:
+        if task.work.vector is not None:
+            vectors[task.work.vector] = task.work.path
+        for path in task.work.positions:
+            wanted[path][task.work.path] = None
+    found: dict[tuple[str, Source], list[int]] = defaultdict(list)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-        for path, positions in zip(
-            vectors, readers.map(lambda vector: vector_positions(io, vector), vectors.values()), strict=True
-        ):
-            found[path] += positions.to_pylist()
-        for positions_of in readers.map(lambda path: [*positions_by_file(io, path, wanted[path])], wanted):
-            for path, positions in positions_of:
-                found[path] += positions.to_pylist()
+        of_vectors = readers.map(lambda vector: vector_positions(io, vector), vectors)
+        for (vector, path), positions in zip(vectors.items(), of_vectors, strict=True):
+            found[path, vector] += positions.to_pylist()
+        of_files = readers.map(lambda path: [*positions_by_file(io, path, [*wanted[path]])], wanted)
+        for source, listed in zip(wanted, of_files, strict=True):
+            for path, positions in listed:
+                found[path, source] += positions.to_pylist()
     return dict(found)
 
 

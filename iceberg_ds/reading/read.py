@@ -18,8 +18,10 @@ from iceberg_ds.reading.metadata_tables import metadata_frame
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.source import frame_by_python
+from iceberg_ds.reading.spark_changes import SparkChanges
 from iceberg_ds.reading.spark_columns import is_misread, why_not_by_spark
-from iceberg_ds.reading.spark_scan import SparkScan, column_of, hadoop_path
+from iceberg_ds.reading.spark_files import SparkFiles, column_of, hadoop_path
+from iceberg_ds.reading.spark_scan import SparkScan
 from iceberg_ds.secrets import is_secret
 from iceberg_ds.spark.filesystems import has_filesystem
 from iceberg_ds.spark.sql_text import refusing_sql
@@ -183,7 +185,10 @@ def planned_rows(spark: SparkSession, planned: PlannedRead, given: Mapping[str, 
     """
     fields = planned.read_fields
     if why is None:
-        return SparkScan(spark=spark, io=planned.io, plan=planned.plan, fields=fields, extras=planned.extras).frame()
+        files = SparkFiles(spark=spark, io=planned.io, plan=planned.plan)
+        if planned.request.has_changes and planned.plan.tasks:
+            return SparkChanges(files=files, fields=fields).frame()
+        return SparkScan(files=files, fields=fields, extras=planned.extras).frame()
     return frame_by_python(spark, given, planned, [*(field.name for field in fields), *planned.extras])
 
 

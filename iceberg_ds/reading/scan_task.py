@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.manifest import DataFile
@@ -100,16 +99,3 @@ class TaskFiles:
     tasks: Sequence[ScanTask]
     compared: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
-
-
-def rounds(tasks: Iterable[ScanTask]) -> list[list[ScanTask]]:
-    """Return the tasks in groups of different files: a file of which several changes are read is in several."""
-    found: list[list[ScanTask]] = []
-    times = Counter[str]()
-    for task in tasks:
-        number = times[task.work.path]
-        times[task.work.path] += 1
-        if number == len(found):
-            found.append([])
-        found[number].append(task)
-    return found

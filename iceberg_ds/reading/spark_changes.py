@@ -1,0 +1,300 @@
+"""Changes of rows as a DataFrame over Spark's own Parquet reader: each file is read once, whatever changes its rows.
+
+A row is visible from the moment its file is in the table to the one in which it is gone, except while a delete hides
+it. Where it begins or ends to be visible as a snapshot is committed, that snapshot inserted or deleted it. So the plan
+of Spark grows with the number of files, and not with that of snapshots.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyiceberg.io import FileIO
+from pyiceberg.types import NestedField
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+
+from iceberg_ds.deletes.work import KeyFile
+from iceberg_ds.reading.deleted_keys import PLACE
+from iceberg_ds.reading.deleted_rows import Source, positions_by_source
+from iceberg_ds.reading.extras import (
+    CHANGE_ORDINAL,
+    CHANGE_TYPE,
+    COMMIT_SNAPSHOT_ID,
+    COMMIT_TIMESTAMP,
+    DELETE,
+    INSERT,
+)
+from iceberg_ds.reading.file_marks import Portion, constant, portions
+from iceberg_ds.reading.lives import END, Life
+from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.spark_columns import ReadColumn
+from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown
+from iceberg_ds.reading.spark_keys import EVERYWHERE, Places, SparkKeys, spark_keys
+from iceberg_ds.table.names import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Columns of our own: the life of a row's file, what is to be known of the file, and when deletes hide the row.
+_SINCE, _UNTIL, _SEQUENCE, _PLACE, _FILE = (
+    "__changes_since",
+    "__changes_until",
+    "__changes_sequence",
+    "__changes_place",
+    "__changes_file",
+)
+_HIDDEN, _MOMENT = "__changes_hidden", "__changes_moment"
+# Columns of deletes by position.
+_OF_FILE, _AT = "__changes_of_file", "__changes_at"
+_LIFE = pa.struct([("since", pa.int32()), ("until", pa.int32())])
+# Keys hide rows of files with lower sequence numbers, in one partition or in all.
+_KEY_LIFE = pa.struct([("below", pa.int64()), ("place", pa.int32()), *_LIFE])
+# So many deletes by position go to all tasks.
+_MOST_BROADCAST = 1_000_000
+_NEVER = "cast(array() AS array<struct<since:int,until:int>>)"
+
+
+def _is_visible(moment: str) -> str:
+    """Return whether a row is visible at a moment, as SQL."""
+    is_hidden = f"exists({_HIDDEN}, h -> h.since <= {moment} AND {moment} < h.until)"
+    return f"({_SINCE} <= {moment} AND {moment} < {_UNTIL} AND NOT {is_hidden})"
+
+
+# The moments in which a row begins to be visible and, below 0, those in which it ends to be.
+_BOUNDS = f"concat(array({_SINCE}, {_UNTIL}), flatten(transform({_HIDDEN}, h -> array(h.since, h.until))))"
+_TURNS = f"filter(array_distinct({_BOUNDS}), m -> m % 2 = 1 AND {_is_visible('m')} <> {_is_visible('(m - 1)')})"
+_CHANGED = f"transform({_TURNS}, m -> if({_is_visible('m')}, m, -m))"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deletes:
+    """What hides rows, and when.
+
+    Attributes:
+        places: Numbers of the partitions in which keys delete.
+        keys: Delete files of the same columns, with each of their keys once, and its lives.
+        positions: The positions of deleted rows, each with when it is hidden, by path of the data file.
+    """
+
+    places: Places
+    keys: Sequence[tuple[SparkKeys, DataFrame]]
+    positions: Mapping[str, Sequence[tuple[int, Life]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkChanges:
+    """A read of changes that Spark carries out.
+
+    Attributes:
+        files: Reads the files, of a plan that `change_scan.plan_changes` has made.
+        fields: The columns of the table that are wanted, in order.
+    """
+
+    files: SparkFiles
+    fields: Sequence[NestedField]
+
+    def frame(self) -> DataFrame:
+        """Return the rows that a snapshot inserted or deleted, with what became of them, as `extras.CHANGE_COLUMNS`.
+
+        Raises:
+            DataFileError: A data file is missing, or a delete file is damaged.
+        """
+        self.files.let_spark_read()
+        plan = self.files.plan
+        changed = _files(plan.tasks)
+        columns = self.files.columns(self.fields, (key for task in changed for key in task.work.keys))
+        places = Places.among(task.data_file for task in changed)
+        deletes = _Deletes(
+            places=places,
+            keys=[(one, self._lives_by_key(one, places)) for one in spark_keys(self.files, changed, columns)],
+            positions=hidden_positions(self.files.io, plan.tasks),
+        )
+        frames = [
+            self._portion(portion, number, columns, deletes)
+            for some in alike(changed)
+            for number in range(max(len(plan.lives[task.work.path]) for task in some))
+            for portion in portions([task for task in some if len(plan.lives[task.work.path]) > number])
+        ]
+        return self._told(reduce(_both, frames))
+
+    def _portion(
+        self, portion: Portion[ScanTask], number: int, columns: Sequence[ReadColumn], deletes: _Deletes
+    ) -> DataFrame:
+        """Return the rows of a portion of the files once for each moment in which they changed.
+
+        Args:
+            portion: The files, with all keys that delete rows of each at any time.
+            number: Which of their lives is looked at.
+            columns: The columns that are read.
+            deletes: What hides rows.
+        """
+        lives = {task.work.path: self.files.plan.lives[task.work.path][number] for task in portion.files}
+        numbers = {task.work.path: place for place, task in enumerate(portion.files)}
+        told = {
+            _SINCE: lambda task: lives[task.work.path].since,
+            _UNTIL: lambda task: lives[task.work.path].until,
+            _SEQUENCE: lambda task: task.work.sequence_number,
+            _PLACE: lambda task: deletes.places.of(task.data_file),
+            _FILE: lambda task: numbers[task.work.path],
+        }
+        rows = self.files.marked(portion, columns)
+        rows = rows.selectExpr("*", *(f"{portion.number_text(of)} AS {name}" for name, of in told.items()))
+        hidden = list[str]()
+        listed = [(numbers[path], *hides) for path in numbers for hides in deletes.positions.get(path, ())]
+        if listed:
+            rows = self._with_positions(rows, listed)
+            hidden.append(f"coalesce({_HIDDEN}, array())")
+        own = {key.field_ids for task in portion.files for key in task.work.keys}
+        for at, (keys, lives_by_key) in enumerate(deletes.keys):
+            if keys.keys[0].field_ids in own:
+                name = f"{_HIDDEN}_{at}"
+                rows = keys.joined(rows, lives_by_key.withColumnRenamed(_HIDDEN, name), "left")
+                applies = f"h.below > {_SEQUENCE} AND (h.place = {EVERYWHERE} OR h.place = {_PLACE})"
+                hidden.append(
+                    f"transform(filter(coalesce({name}, array()), h -> {applies}), "
+                    "h -> named_struct('since', h.since, 'until', h.until))"
+                )
+        rows = rows.withColumn(_HIDDEN, F.expr(f"concat({', '.join((_NEVER, *hidden))})"))
+        return rows.select(*map(as_shown, columns[: len(self.fields)]), F.explode(F.expr(_CHANGED)).alias(_MOMENT))
+
+    def _lives_by_key(self, keys: SparkKeys, places: Places) -> DataFrame:
+        """Return each deleted key once, with when it hides which rows."""
+        numbers = {key.path: number for number, key in enumerate(keys.keys)}
+        deletes = keys.frame(lambda _: 0, lambda key: numbers[key.path])
+        lists = [
+            [
+                {"below": key.applies_below, "place": keys.place(places, key), **life._asdict()}
+                for life in self.files.plan.lives[key.path]
+            ]
+            for key in keys.keys
+        ]
+        lives = constant(self.files.spark, pa.array(lists, pa.list_(_KEY_LIFE)))
+        found = deletes.select(*keys.names, F.get(lives, F.col(PLACE)).alias(_HIDDEN))
+        return found.groupBy(*keys.names).agg(F.flatten(F.collect_list(_HIDDEN)).alias(_HIDDEN))
+
+    def _with_positions(self, rows: DataFrame, listed: Sequence[tuple[int, int, Life]]) -> DataFrame:
+        """Return rows with when deletes hide them by position, null if never.
+
+        Args:
+            rows: The rows, with the number of the file and the position of each.
+            listed: Number of the file, position of the row, and when it is hidden.
+        """
+        lives: dict[tuple[int, int], list[Life]] = defaultdict(list)
+        for file, position, life in listed:
+            lives[file, position].append(life)
+        table = pa.table(
+            {
+                _OF_FILE: pa.array([file for file, _ in lives], pa.int32()),
+                _AT: pa.array([position for _, position in lives], pa.int64()),
+                _HIDDEN: pa.array([[life._asdict() for life in some] for some in lives.values()], pa.list_(_LIFE)),
+            }
+        )
+        deletes = self.files.spark.createDataFrame(table)
+        if len(lives) <= _MOST_BROADCAST:
+            deletes = F.broadcast(deletes)
+        is_same = (rows[_FILE] == deletes[_OF_FILE]) & (rows[ROW] == deletes[_AT])
+        return rows.join(deletes, is_same, "left")
+
+    def _told(self, rows: DataFrame) -> DataFrame:
+        """Return what each change is and what snapshot made it, in place of its moment.
+
+        Changes by other snapshots than those of the plan are left out: another read has them.
+        """
+        changes = {task.change.ordinal: task.change for task in self.files.plan.tasks if task.change is not None}
+        by_ordinal = [changes.get(ordinal) for ordinal in range(max(changes) + 1)]
+        ids = pa.array([one and one.snapshot_id for one in by_ordinal], pa.int64())
+        times = pa.array([one and one.timestamp_ms * 1000 for one in by_ordinal], pa.int64())
+        ordinal = F.expr(f"cast(shiftright(abs({_MOMENT}), 1) AS int)")
+        told = rows.select(
+            *(quoted(field.name) for field in self.fields),
+            F.expr(f"if({_MOMENT} > 0, '{INSERT}', '{DELETE}')").alias(CHANGE_TYPE),
+            ordinal.alias(CHANGE_ORDINAL),
+            F.get(constant(self.files.spark, ids), ordinal).alias(COMMIT_SNAPSHOT_ID),
+            F.timestamp_micros(F.get(constant(self.files.spark, times), ordinal)).alias(COMMIT_TIMESTAMP),
+        )
+        return told.where(F.col(COMMIT_SNAPSHOT_ID).isNotNull())
+
+
+def _files(tasks: Iterable[ScanTask]) -> list[ScanTask]:
+    """Return each data file once, with all keys that delete rows of it at any time, and no other deletes."""
+    keys: dict[str, dict[KeyFile, None]] = defaultdict(dict)
+    files: dict[str, ScanTask] = {}
+    for task in tasks:
+        files[task.work.path] = task
+        for one in (task, task.hidden_by):
+            keys[task.work.path].update(dict.fromkeys(() if one is None else one.work.keys))
+    return [
+        replace(task, work=replace(task.work, keys=(*keys[path],), positions=(), vector=None), change=None)
+        for path, task in files.items()
+    ]
+
+
+def hidden_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, list[tuple[int, Life]]]:
+    """Return the positions of rows that are deleted by position, each with when, by path of the data file.
+
+    Each delete file is read once. Memory grows with the number of positions.
+
+    Args:
+        io: Opens the table's storage.
+        tasks: What a read of changes has to read.
+
+    Raises:
+        DataFileError: A deletion vector is damaged.
+    """
+    further = [task.hidden_by for task in tasks if task.hidden_by is not None]
+    positions = positions_by_source(io, [*tasks, *further])
+    return {
+        path: list(_hidden(path, states, positions))
+        for path, states in sources_by_moment(tasks).items()
+        if any(states.values())
+    }
+
+
+def sources_by_moment(tasks: Iterable[ScanTask]) -> dict[str, dict[int, frozenset[Source]]]:
+    """Return what deletes rows of each data file by position, by path and by moments, these in order.
+
+    What a file has in the moment that a task does not tell of is what it tells of, and what hides its rows then: what
+    went meanwhile brings no row back, or another task tells of that moment.
+    """
+    told: dict[str, dict[int, frozenset[Source]]] = defaultdict(dict)
+    guessed: dict[str, dict[int, frozenset[Source]]] = defaultdict(dict)
+    for task in tasks:
+        assert task.change is not None  # noqa: S101  # of a read of changes
+        path, before, is_insert = task.work.path, 2 * task.change.ordinal, task.change.kind == INSERT
+        told[path][before + is_insert] = _sources(task)
+        if task.hidden_by is not None:
+            guessed[path][before + (not is_insert)] = _sources(task) | _sources(task.hidden_by)
+    return {path: dict(sorted((guessed[path] | told[path]).items())) for path in told}
+
+
+def _sources(task: ScanTask) -> frozenset[Source]:
+    vector = () if task.work.vector is None else (task.work.vector,)
+    return frozenset((*task.work.positions, *vector))
+
+
+def _hidden(
+    path: str, states: Mapping[int, frozenset[Source]], positions: Mapping[tuple[str, Source], Sequence[int]]
+) -> Iterator[tuple[int, Life]]:
+    """Yield the positions of a file, each with when deletes hide it."""
+    since: dict[int, int] = {}
+    last: frozenset[Source] | None = None
+    for moment, sources in states.items():
+        if sources == last:
+            continue
+        now = {position for source in sources for position in positions.get((path, source), ())}
+        for position in since.keys() - now:
+            yield position, Life(since.pop(position), moment)
+        for position in now - since.keys():
+            since[position] = moment if last is not None else 0
+        last = sources
+    for position, moment in since.items():
+        yield position, Life(moment, END)
+
+
+def _both(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other)

@@ -1,0 +1,173 @@
+"""Rows that are deleted by key, in Spark: what equality delete files name, as a DataFrame that rows are joined with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import and_, attrgetter
+from typing import TYPE_CHECKING
+
+from pyiceberg.manifest import DataFile
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+from iceberg_ds.deletes.index import is_global
+from iceberg_ds.deletes.work import KeyFile
+from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes, deleted_keys
+from iceberg_ds.reading.file_marks import Portion, portions
+from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.spark_columns import ReadColumn
+from iceberg_ds.reading.spark_files import SparkFiles, column_text
+from iceberg_ds.table.partitioning import place_of
+from iceberg_ds.table.spark_types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+# The place of deletes that apply in all partitions.
+EVERYWHERE = -1
+_BROADCAST_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkKeys:
+    """Equality delete files of the same columns.
+
+    Attributes:
+        files: Reads files, and knows the table.
+        columns: The columns that rows are deleted by.
+        keys: The delete files.
+    """
+
+    files: SparkFiles
+    columns: Sequence[ReadColumn]
+    keys: Sequence[KeyFile]
+
+    def frame(self, below: Callable[[KeyFile], int], place: Callable[[KeyFile], int]) -> DataFrame:
+        """Return the deleted keys, each once a place, with the highest number of `below` as `BELOW`.
+
+        Few keys are read here: a job of Spark takes longer.
+
+        Args:
+            below: Rows of data files with lower sequence numbers are deleted by the keys of a file.
+            place: Number of the place, `PLACE`, in which a file deletes.
+        """
+        if sum(map(self._row_count, self.keys)) <= MOST_KEYS:
+            return self._read_here(below, place)
+        columns = [ReadColumn(field=column.field, name=_key_name(column)) for column in self.columns]
+        names = [column.name for column in columns]
+        key_of = {key.path: key for key in self.keys}
+        parts = [
+            self.files.read(portion.files, columns)
+            .selectExpr("*", portion.mark_text())
+            .select(
+                *names,
+                portion.number(lambda file: below(key_of[file.file_path])).alias(BELOW),
+                portion.number(lambda file: place(key_of[file.file_path])).alias(PLACE),
+            )
+            for portion in portions([self._file(key) for key in self.keys])
+        ]
+        found = reduce(_both, parts)
+        return found if len(self.keys) == 1 else found.groupBy(*names, PLACE).agg(F.max(BELOW).alias(BELOW))
+
+    def joined(self, rows: DataFrame, keys: DataFrame, how: str, *matches: Column) -> DataFrame:
+        """Return rows joined with a DataFrame that has the columns of the keys, where all of these are the same.
+
+        Args:
+            rows: The rows, with the key columns as they are read.
+            keys: The keys.
+            how: Spark's kind of join.
+            *matches: What has to be true, too.
+        """
+        if sum(self._file(key).file_size_in_bytes for key in self.keys) <= _BROADCAST_BYTES:
+            keys = F.broadcast(keys)
+        together = list(matches)
+        for column in self.columns:
+            mine, deleted = rows[column_text(column)], keys[_key_name(column)]
+            together.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
+        return rows.join(keys, reduce(and_, together), how)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the key columns in a DataFrame of keys."""
+        return list(map(_key_name, self.columns))
+
+    def applies_everywhere(self, key: KeyFile) -> bool:
+        """Return whether a file deletes rows of all partitions."""
+        return is_global(self.files.plan.specs[self._file(key).spec_id])
+
+    def place(self, places: Places, key: KeyFile) -> int:
+        """Return the number of the place in which a file deletes, of those of data files."""
+        return EVERYWHERE if self.applies_everywhere(key) else places.of(self._file(key))
+
+    def _read_here(self, below: Callable[[KeyFile], int], place: Callable[[KeyFile], int]) -> DataFrame:
+        wanted = [KeyDeletes(path=key.path, below=below(key), place=place(key)) for key in self.keys]
+        types = {column.field.field_id: column.field.field_type for column in self.columns}
+        found = deleted_keys(self.files.io, types, wanted)
+        kinds = [spark_type(kind, with_field_ids=True) for kind in types.values()]
+        named = [*zip(self.names, kinds, strict=True), (PLACE, IntegerType()), (BELOW, LongType())]
+        schema = StructType([StructField(name, kind) for name, kind in named])
+        return self.files.spark.createDataFrame(found.rename_columns(schema.names), schema)
+
+    def _file(self, key: KeyFile) -> DataFile:
+        return self.files.plan.key_files[key.path]
+
+    def _row_count(self, key: KeyFile) -> int:
+        return self._file(key).record_count
+
+
+@dataclass(slots=True)
+class Places:
+    """Numbers for the partitions of data files, from 0; a delete file of another partition has the next one."""
+
+    _numbers: dict[object, int] = field(default_factory=dict)
+
+    @classmethod
+    def among(cls, files: Iterable[DataFile]) -> Places:
+        """Number the partitions of data files."""
+        return cls({place: number for number, place in enumerate(dict.fromkeys(map(place_of, files)))})
+
+    def of(self, file: DataFile) -> int:
+        """Return the number of a file's partition."""
+        return self._numbers.get(place_of(file), len(self._numbers))
+
+
+def without_deleted(
+    files: SparkFiles, rows: DataFrame, portion: Portion[ScanTask], columns: Sequence[ReadColumn]
+) -> DataFrame:
+    """Return those rows of a portion of the data files that no key deletes."""
+    places = Places.among(task.data_file for task in portion.files)
+    for keys in spark_keys(files, portion.files, columns):
+        deletes = keys.frame(attrgetter("applies_below"), partial(keys.place, places))
+        matches = [deletes[BELOW] > portion.number(lambda task: task.work.sequence_number)]
+        if not all(map(keys.applies_everywhere, keys.keys)):
+            place = portion.number(lambda task: places.of(task.data_file))
+            matches.append((deletes[PLACE] == EVERYWHERE) | (deletes[PLACE] == place))
+        rows = keys.joined(rows, deletes, "left_anti", *matches)
+    return rows
+
+
+def spark_keys(files: SparkFiles, tasks: Iterable[ScanTask], columns: Sequence[ReadColumn]) -> list[SparkKeys]:
+    """Return what deletes rows of data files by key, one for each combination of columns."""
+    by_columns: dict[tuple[int, ...], dict[str, KeyFile]] = defaultdict(dict)
+    for task in tasks:
+        for key in task.work.keys:
+            by_columns[key.field_ids][key.path] = key
+    return [
+        SparkKeys(
+            files=files,
+            columns=[column for column in columns if column.field.field_id in field_ids],
+            keys=[*found.values()],
+        )
+        for field_ids, found in by_columns.items()
+    ]
+
+
+def _key_name(column: ReadColumn) -> str:
+    return f"__key_{column.field.field_id}"
+
+
+def _both(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.unionByName(other)
