@@ -120,7 +120,7 @@ class SparkChanges:
             for number in range(max(len(plan.lives[task.work.path]) for task in some))
             for portion in portions([task for task in some if len(plan.lives[task.work.path]) > number])
         ]
-        return self._told(reduce(_both, frames))
+        return self._with_snapshots(reduce(_both, frames))
 
     def _portion(
         self, portion: Portion[ScanTask], number: int, columns: Sequence[ReadColumn], deletes: _Deletes
@@ -168,7 +168,7 @@ class SparkChanges:
         deletes = keys.frame(lambda _: 0, lambda key: numbers[key.path])
         lists = [
             [
-                {"below": key.applies_below, "place": keys.place(places, key), **life._asdict()}
+                {"below": key.applies_below, "place": keys.place(places, key), **_told(life)}
                 for life in self.files.plan.lives[key.path]
             ]
             for key in keys.keys
@@ -191,7 +191,7 @@ class SparkChanges:
             {
                 _OF_FILE: pa.array([file for file, _ in lives], pa.int32()),
                 _AT: pa.array([position for _, position in lives], pa.int64()),
-                _HIDDEN: pa.array([[life._asdict() for life in some] for some in lives.values()], pa.list_(_LIFE)),
+                _HIDDEN: pa.array([[_told(life) for life in some] for some in lives.values()], pa.list_(_LIFE)),
             }
         )
         deletes = self.files.spark.createDataFrame(table)
@@ -200,7 +200,7 @@ class SparkChanges:
         is_same = (rows[_FILE] == deletes[_OF_FILE]) & (rows[ROW] == deletes[_AT])
         return rows.join(deletes, is_same, "left")
 
-    def _told(self, rows: DataFrame) -> DataFrame:
+    def _with_snapshots(self, rows: DataFrame) -> DataFrame:
         """Return what each change is and what snapshot made it, in place of its moment.
 
         Changes by other snapshots than those of the plan are left out: another read has them.
@@ -294,6 +294,10 @@ def _hidden(
         last = sources
     for position, moment in since.items():
         yield position, Life(moment, END)
+
+
+def _told(life: Life) -> dict[str, int]:
+    return {"since": life.since, "until": life.until}
 
 
 def _both(one: DataFrame, other: DataFrame) -> DataFrame:

@@ -13,6 +13,8 @@ _BOTH = "integration/reading/test_read.py::"
 
 _CHANGES = "properties/test_changes.py::test_changes_are_the_differences_between_snapshots"
 _PLANNED = "unit/reading/test_change_scan.py::"
+_LIVES = "unit/reading/test_lives.py::"
+_HIDDEN = "unit/reading/test_spark_changes.py::"
 _SNAPSHOTS = "unit/reading/test_change_history.py::"
 _CHANGED = "integration/reading/test_changes.py::"
 
@@ -70,21 +72,21 @@ READING = (
     ),
     Mutation(
         name="rows that are deleted by key come back in Spark's reader",
-        file="reading/spark_scan.py",
-        before='        return self._joined(rows, "left_anti")\n',
-        after='        return self._joined(rows, "left")\n',
+        file="reading/spark_keys.py",
+        before='deletes, "left_anti", *matches)\n',
+        after='deletes, "left", *matches)\n',
         spark_tests=(_BOTH + "test_deleted_rows_stay_away",),
     ),
     Mutation(
         name="a key deletes rows that are newer than it",
-        file="reading/spark_scan.py",
-        before="        matches = [deletes[BELOW] > self._portion.number(lambda task: task.work.sequence_number)]\n",
+        file="reading/spark_keys.py",
+        before="        matches = [deletes[BELOW] > portion.number(lambda task: task.work.sequence_number)]\n",
         after="        matches = [deletes[BELOW] > -1]\n",
         spark_tests=(_BOTH + "test_deleted_rows_stay_away",),
     ),
     Mutation(
         name="a file that has gone is passed over",
-        file="reading/spark_scan.py",
+        file="reading/spark_files.py",
         before='    "ignoreMissingFiles": "false",  # whatever the session says: a missing file is an error\n',
         after="",
         spark_tests=(_BOTH + "test_missing_file_is_named",),
@@ -154,8 +156,8 @@ READING = (
     Mutation(
         name="a file that stays is not looked at although deletes differ",
         file="reading/change_scan.py",
-        before="        if _deletes(old) == _deletes(new):\n",
-        after="        if True:\n",
+        before="        is_whole = _deletes(old) != _deletes(new)\n",
+        after="        is_whole = False\n",
         tests=(_PLANNED + "test_deleted_rows_alone_are_read_of_a_file_that_stays",),
     ),
     Mutation(
@@ -173,19 +175,54 @@ READING = (
         tests=(_PLANNED + "test_deleted_rows_alone_are_read_of_a_file_that_stays",),
     ),
     Mutation(
-        name="a file with two changes is read with the deletes of one",
-        file="reading/scan_task.py",
-        before="        if number == len(found):\n            found.append([])\n        found[number].append(task)\n",
-        after="        found = found or [[]]\n        found[0].append(task)\n",
-        tests=(_PLANNED + "test_rounds_have_each_file_once",),
-        spark_tests=(_CHANGED + "test_changes_are_the_differences_between_snapshots",),
+        name="a file that a compaction removed lives on",
+        file="reading/lives.py",
+        before="        for path in looked_at - there:\n",
+        after="        for path in ():\n",
+        tests=(_LIVES + "test_a_file_lives_in_the_moments_in_which_it_is_there",),
+        spark_tests=(_CHANGED + "test_changes_of_any_history_are_the_differences_between_snapshots",),
     ),
     Mutation(
-        name="a row that two deletes hide is a change twice in Spark's reader",
-        file="reading/spark_scan.py",
-        before="            found.append(deleting.taken(rows))\n            rows = deleting.kept(rows)\n",
-        after="            found.append(deleting.taken(rows))\n            rows = rows\n",
-        spark_tests=(_CHANGED + "test_row_that_several_deletes_hide_is_one_change",),
+        name="files that two snapshots share are gone",
+        file="reading/lives.py",
+        before="self._since.keys() & set(among)\n",
+        after="self._since.keys()\n",
+        tests=(_LIVES + "test_files_that_are_not_looked_at_stay_as_they_are",),
+    ),
+    Mutation(
+        name="the deletes of the snapshot before are no longer known after it",
+        file="reading/spark_changes.py",
+        before="= _sources(task) | _sources(task.hidden_by)\n",
+        after="= _sources(task.hidden_by)\n",
+        tests=(_HIDDEN + "test_what_a_snapshot_hides_is_known_from_the_one_before",),
+    ),
+    Mutation(
+        name="a delete by position hides a row for ever",
+        file="reading/spark_changes.py",
+        before="            yield position, Life(since.pop(position), moment)\n",
+        after="            yield position, Life(since.pop(position), END)\n",
+        tests=(_HIDDEN + "test_rows_are_hidden_when_a_delete_of_the_snapshot_names_them",),
+    ),
+    Mutation(
+        name="a key deletes in all partitions, and what is newer than it",
+        file="reading/spark_changes.py",
+        before='f"h.below > {_SEQUENCE} AND (h.place = {EVERYWHERE} OR h.place = {_PLACE})"',
+        after='"true"',
+        spark_tests=(_CHANGED + "test_changes_of_any_history_are_the_differences_between_snapshots",),
+    ),
+    Mutation(
+        name="what compactions do to rows is a change of them",
+        file="reading/spark_changes.py",
+        before="m -> m % 2 = 1 AND {_is_visible",
+        after="m -> {_is_visible",
+        spark_tests=(_CHANGED + "test_changes_of_any_history_are_the_differences_between_snapshots",),
+    ),
+    Mutation(
+        name="changes of other snapshots come twice",
+        file="reading/spark_changes.py",
+        before="        return told.where(F.col(COMMIT_SNAPSHOT_ID).isNotNull())\n",
+        after="        return told\n",
+        spark_tests=(_CHANGED + "test_changes_of_any_history_are_the_differences_between_snapshots",),
     ),
     Mutation(
         name="0.0 and -0.0 are one value to changes",

@@ -422,7 +422,7 @@ VERSION_3: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a name is a pattern of columns where the session says so",
-        file="reading/spark_scan.py",
+        file="reading/spark_files.py",
         before="    if not (_PLAIN.fullmatch(column.name) and _PLAIN.fullmatch(column.field.name)):\n",
         after="    if not (_PLAIN and column.name):\n",
         spark_tests=("integration/reading/test_read.py::test_names_are_neither_patterns_nor_variables",),

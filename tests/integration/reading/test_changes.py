@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from support.spark.tables import Warehouse
 from support.tables.changes_by_others import head_of, register_edited
 from support.tables.data_rewrites import rewrite
 from support.tables.delete_files import delete_equal, delete_positions, entries, take_deletes_back, with_ids
+from support.tables.random_history import RandomHistory
 from support.tables.reading import differences_of, net_of
 from support.tables.sink import NAME, Sink, embedded_options
 
@@ -22,6 +25,7 @@ import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.reading import file_marks, spark_changes, spark_keys
 from iceberg_ds.reading.change_rows import net_changes, with_updates, without_carry_overs
 
 COPY = "db.copy"
@@ -94,6 +98,51 @@ def test_changes_are_the_differences_between_snapshots(spark: SparkSession, hous
     for number, counted in wanted.items():
         assert told[number, "INSERT"] == sum(count for count in counted.values() if count > 0)
         assert told[number, "DELETE"] == -sum(count for count in counted.values() if count < 0)
+
+
+def happenings(chance: random.Random) -> Iterator[tuple[Any, ...]]:
+    """Yield what happens to a table."""
+    value = lambda: chance.choice([None, *range(10)])  # noqa: E731  # short
+    for _ in range(12):
+        pairs = [(value(), value()) for _ in range(chance.randint(1, 5))]
+        keyed = [(key, value()) for key in chance.sample(range(10), 3)]
+        yield chance.choice(
+            [
+                ("append", pairs),
+                ("write keys", keyed),
+                ("write keys", keyed),
+                ("overwrite", chance.randrange(10), pairs),
+                ("delete keys", chance.sample(range(10), 2)),
+                ("delete row", chance.randrange(99)),
+                (chance.choice(["rewrite", "convert", "take deletes back"]),),
+                (chance.choice(["swap names", "widen", "partition", "drop", "add"]),),
+            ]
+        )
+
+
+@pytest.mark.parametrize("seed", [1, *(pytest.param(number, marks=EXHAUSTIVE) for number in range(2, 21))])
+def test_changes_of_any_history_are_the_differences_between_snapshots(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """A row would be told of another snapshot, twice or not at all, where deletes and files come and go."""
+    chance = random.Random(seed)  # noqa: S311  # no secret
+    monkeypatch.setattr(file_marks, "_MOST_FILES", chance.choice([2, 256]))
+    monkeypatch.setattr(spark_keys, "MOST_KEYS", chance.choice([0, spark_keys.MOST_KEYS]))
+    monkeypatch.setattr(spark_changes, "_MOST_BROADCAST", chance.choice([0, 1_000_000]))
+    table = RandomHistory(tmp_path)
+    for happening in happenings(chance):
+        table.take(*happening)
+    snapshots = [snapshot.snapshot_id for snapshot in table.sink.table().metadata.snapshots]
+    start = chance.choice(snapshots[:-1])
+    options = {"warehouse": str(tmp_path)}
+    wanted = differences_of(table.sink)
+
+    for first in (None, start):
+        frame = iceberg_ds.read_changes(spark, NAME, options=options, start=first, reader="spark")
+        later = snapshots[snapshots.index(start) + 1 :] if first else snapshots
+        assert net_of([row.asDict() for row in frame.collect()]) == {
+            number: wanted[number] for number in later if number in wanted
+        }
 
 
 @EXHAUSTIVE

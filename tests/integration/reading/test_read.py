@@ -25,7 +25,7 @@ import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.reading import deleted_keys, file_marks, spark_scan
+from iceberg_ds.reading import deleted_keys, file_marks, spark_keys
 
 READERS = ("spark", "python")
 
@@ -178,7 +178,7 @@ def test_keys_of_all_types_delete(
     spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch, most_keys: int, zone: str
 ) -> None:
     """Keys of a type that the driver, or Spark, reads otherwise would delete nothing, or other rows."""
-    monkeypatch.setattr(spark_scan, "MOST_KEYS", most_keys)
+    monkeypatch.setattr(spark_keys, "MOST_KEYS", most_keys)
     spark.conf.set("spark.sql.session.timeZone", zone)
     rows = spark.range(9, numPartitions=1).selectExpr(
         "id",

@@ -29,6 +29,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.reading.python_scan import PythonScan
 from iceberg_ds.reading.read import Reader
 from iceberg_ds.reading.request import ReadRequest
+from iceberg_ds.reading.spark_files import SparkFiles
 from iceberg_ds.reading.spark_scan import SparkScan
 from iceberg_ds.row_level.operation import PLACE
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
@@ -233,7 +234,8 @@ def test_files_whose_rows_have_ids_are_read_beside_others(spark: SparkSession, h
     plan = replace(planned.plan, tasks=[without, new])
     expected = [(0, None, None), (1, None, None), (2, 2, 2), (3, 3, 2)]
 
-    by_spark = SparkScan(spark=spark, io=planned.io, plan=plan, fields=planned.fields, extras=planned.extras).frame()
+    files = SparkFiles(spark=spark, io=planned.io, plan=plan)
+    by_spark = SparkScan(files=files, fields=planned.fields, extras=planned.extras).frame()
     by_python = PythonScan.of(planned).rows(plan.tasks)
 
     assert sorted(map(tuple, by_spark.collect()), key=str) == expected

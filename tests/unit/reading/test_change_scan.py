@@ -10,6 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 from support.tables.changes_by_others import expire, head_of
+from support.tables.data_rewrites import rewrite
 from support.tables.delete_files import delete_equal, delete_positions, entries, take_deletes_back, with_ids
 from support.tables.metadata import line, metadata_of
 from support.tables.reading import changes_by_tasks, planned
@@ -20,7 +21,8 @@ from iceberg_ds.errors import OptionError, StreamHistoryError
 from iceberg_ds.reading import change_scan
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks
-from iceberg_ds.reading.scan_task import ScanTask, rounds
+from iceberg_ds.reading.lives import Life
+from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.writers.deletion_vectors import DeletionVector
 
 STEP = ChangeStep(snapshot=metadata_of(line(5)).snapshots[0], parent=None, ordinal=3)
@@ -190,9 +192,22 @@ def test_snapshots_are_compared_file_by_file() -> None:
     assert compared([task("a", ("p",))], [task("a")]) == [("INSERT", "a", (("p",), [], False))]
 
 
-def test_rounds_have_each_file_once() -> None:
-    """The deletes of a file at one snapshot would be taken for those at another one."""
-    found = rounds([task("a"), task("b"), task("a"), task("c"), task("a")])
+def test_lives_of_files_are_those_of_the_snapshots(sink: Sink) -> None:
+    """Rows of a file that a compaction removed would be deleted by what comes later, and again in their new file."""
+    sink.append(0, 1)
+    start = head_of(sink)
+    (old,) = [entry.data_file for entry in entries(sink)]
+    sink.append(2)  # snapshot 0
+    rewrite(sink, rewrite_all="true")
+    (new,) = [entry.data_file for entry in entries(sink)]
+    delete_equal(sink, with_ids(pa.table({"id": [0]}), id=1), [1], of=new)  # snapshot 1
+    sink.overwrite(rows(7))  # snapshot 2
 
-    assert [[one.work.path for one in group] for group in found] == [["a", "b", "c"], ["a"], ["a"]]
-    assert rounds([]) == []
+    plan = planned(sink, changes_after_snapshot_id=start, snapshot_id=head_of(sink)).plan
+    (key,) = plan.key_files
+    lives = {path: plan.lives[path] for path in plan.lives}
+
+    assert old.file_path not in lives  # none of its rows changed
+    assert lives[new.file_path] == (Life(2, 5),)
+    assert lives[key] == (Life(3, 5),)
+    assert sorted(lives.values()) == [(Life(1, 2),), (Life(2, 5),), (Life(3, 5),), (Life(5),)]
