@@ -173,6 +173,10 @@ bench-rewrites: $(TOOLS) $(PEER) ## Measure rewrites of data files beside rewrit
 bench-read: $(TOOLS) $(PEER) ## Measure reads beside Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_read.py $(BENCH_ARGS)
 
+.PHONY: bench-changes
+bench-changes: $(TOOLS) $(PEER) ## Measure reads of changes beside the changelog view of Iceberg's own Spark runtime
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_changes.py --rows 999983 --keys 1000 --snapshots 5,20 $(BENCH_ARGS)
+
 .PHONY: bench-version-3
 bench-version-3: $(TOOLS) $(PEER) ## Measure tables of format version 3 beside those of version 2 and Iceberg's own Spark runtime
 	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_version_3.py $(BENCH_ARGS)

@@ -1,4 +1,4 @@
-"""The session of `bench_read.py`: that of `upsert_server.py`, which also reads tables in several ways."""
+"""The session of `bench_read.py` and `bench_changes.py`: that of `upsert_server.py`, which also reads tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import remote
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
+from support.peer.jvm_peer import CATALOG
 from upsert_server import UpsertServer
 
 import iceberg_ds
@@ -37,9 +39,39 @@ class ReadServer(UpsertServer):
         self._answer: list[list[str]] = []
         return self._timed(work)
 
+    def read_changes(self, table: str, variant: str, start: int, options: Mapping[str, str]) -> dict[str, float]:
+        """Read all columns of the changes after a snapshot, with updates by `id`, planning included; return as `timed`.
+
+        The answer is how many there are of each kind.
+
+        Args:
+            table: The table.
+            variant: `jvm` for the view of the runtime, or `spark`.
+            start: The snapshot.
+            options: The options that lead to the table.
+        """
+
+        def work() -> None:
+            frame = self._changes(table, variant, start, options)
+            names = [name for name in frame.columns if not name.startswith("_")]
+            # Each value is looked at, and few rows are collected.
+            counted = frame.groupBy("_change_type").agg(F.count("*"), *(F.count(name) for name in names))
+            self._answer = sorted([list(map(str, row)) for row in counted.collect()])
+
+        self._answer = []
+        return self._timed(work)
+
     def answer(self) -> list[list[str]]:
         """Return what the last query answered."""
         return self._answer
+
+    def _changes(self, table: str, variant: str, start: int, options: Mapping[str, str]) -> DataFrame:
+        if variant == "spark":
+            return iceberg_ds.read_changes(self._spark, table, options=options, start=start, keys=["id"])
+        arguments = f"options => map('start-snapshot-id', '{start}'), identifier_columns => array('id')"
+        call = f"CALL {CATALOG}.system.create_changelog_view(table => '{table}', changelog_view => 'seen', {arguments})"
+        self._spark.sql(call)
+        return self._spark.table("seen")
 
     def _frame(self, table: str, variant: str, options: Mapping[str, str]) -> DataFrame:
         if variant == "jvm":
