@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.checks.reader import rows_of
 from support.spark.cluster_environment import documented
 from support.spark.cluster_tables import Lake
 from support.spark.connect import EVENTS, Client
@@ -103,6 +104,34 @@ def test_client_that_has_the_sink_can_read(full_client: Client, lake: Lake, tmp_
     )
 
     assert in_store == by_spark == by_tasks == [wanted, [row for row in wanted if row[0] % 2 == 0]]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
+def test_client_that_has_the_sink_can_change_rows(full_client: Client, lake: Lake, tmp_path: Path, mode: str) -> None:
+    """A notebook that connects could not correct a row, or would not see what became of it."""
+    table, copy = lake.new_name(), lake.new_name()
+    follow = ("copy_by_changes", [table, copy, lake.options, str(tmp_path / "checkpoint")])
+
+    found, *_ = full_client.run(("change_rows", [table, lake.options, mode]), follow, follow)
+
+    *counts, changes = found
+    assert counts == [3, 4, 5, 10]
+    assert changes == {"INSERT": 30, "DELETE": 3, "UPDATE_BEFORE": 9, "UPDATE_AFTER": 9}
+    rows = rows_of(lake.table(table))
+    assert [row["id"] for row in rows] == list(range(3, 30))
+    assert rows_of(lake.table(copy)) == rows
+
+
+@pytest.mark.exhaustive
+def test_client_that_has_the_sink_can_keep_a_table_small(full_client: Client, lake: Lake) -> None:
+    """Whoever has a notebook that connects, and nothing else, could not compact a table."""
+    table = lake.new_name()
+
+    assert full_client.run(("keep_small", [table, lake.options])) == [[3, 3]]
+
+    assert lake.ids(table) == [0, 1, 2]
+    assert len(lake.summaries(table)) == 1
 
 
 @pytest.mark.exhaustive

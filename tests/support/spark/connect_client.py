@@ -124,6 +124,46 @@ def read_back(spark: SparkSession, table: str, options: Options, reader: str) ->
     return [rows(), rows(where="id % 2 = 0", columns=["name", "id"])]
 
 
+def change_rows(spark: SparkSession, table: str, options: Options, mode: str) -> list[object]:
+    """Delete, update and merge rows; return how many each changed, and how many changes of each kind are read after."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    rows = spark.range(20).selectExpr("id", "concat('row ', id) AS name")
+    rows.write.format(FORMAT).mode("append").options(**options).save(table)
+    how: dict[str, Any] = {"options": options, "mode": mode}
+    deleted = iceberg_ds.delete_from(table, "id < 3", spark, **how)
+    updated = iceberg_ds.update(table, {"name": "'new'"}, "id < 7", spark, **how)
+    source = spark.range(15, 30).selectExpr("id", "'merged' AS name")
+    insert, change = iceberg_ds.Insert(), iceberg_ds.Update()
+    merged = iceberg_ds.merge(spark, source, table, on=["id"], when_matched=change, when_not_matched=insert, **how)
+    changes = iceberg_ds.read_changes(spark, table, options=options, keys=["id"])
+    counted = {row["_change_type"]: row["count"] for row in changes.groupBy("_change_type").count().collect()}
+    return [deleted.deleted_rows, updated.updated_rows, merged.updated_rows, merged.inserted_rows, counted]
+
+
+def copy_by_changes(spark: SparkSession, table: str, copy: str, options: Options, checkpoint: str) -> str:
+    """Bring a copy to where a table is, by a stream of its changes by id, and return the query's id."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    iceberg_ds.register(spark)
+    given = {**options, "on-change": "changes", "keys": "id"}
+    changes = spark.readStream.format("icebergsource").options(**given).load(table)
+    changes = changes.selectExpr("id", "name", "_change_type", "_change_ordinal AS version")
+    feed = {**options, "keys": "id", "operation-column": "_change_type", "sequence-by": "version"}
+    return _run(changes.writeStream.format(FORMAT).options(**feed), checkpoint, copy)
+
+
+def keep_small(spark: SparkSession, table: str, options: Options) -> list[int]:
+    """Write small files, rewrite them into one, and let all other snapshots expire; return how many files went."""
+    import iceberg_ds  # noqa: PLC0415  # other clients have it not
+
+    for first in range(3):
+        spark.range(first, first + 1, 1, 1).write.format(FORMAT).mode("append").options(**options).save(table)
+    rewritten = iceberg_ds.rewrite_data_files(table, spark=spark, options={**options, "rewrite-all": "true"})
+    expired = iceberg_ds.expire_snapshots(table, options=options, spark=spark, older_than="now", retain_last=1)
+    return [rewritten.rewritten_data_files_count, expired.deleted_data_files_count]
+
+
 def progress(spark: SparkSession, table: str, options: Options, source: str, checkpoint: str) -> list[object]:
     """Run a stream to its end; return the epoch, the source and the rows of its last commit, and Spark's batch."""
     import iceberg_ds  # noqa: PLC0415  # other clients have it not
@@ -176,6 +216,9 @@ STEPS: dict[str, Callable[..., Any]] = {
         refusal,
         package,
         read_back,
+        change_rows,
+        copy_by_changes,
+        keep_small,
         progress,
         convert,
         upsert,
