@@ -35,10 +35,9 @@ def position_count(tasks: Iterable[ScanTask], deletes: Mapping[str, DataFile]) -
         deletes: The position delete files that apply to them, by path.
     """
     found = list(tasks)
-    vectors = sum(task.work.vector.cardinality for task in found if task.work.vector is not None)
-    return vectors + sum(
-        deletes[path].record_count for path in {path for task in found for path in task.work.positions}
-    )
+    vectors = {task.work.vector for task in found if task.work.vector is not None}
+    files = {path for task in found for path in task.work.positions}
+    return sum(vector.cardinality for vector in vectors) + sum(deletes[path].record_count for path in files)
 
 
 def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequence[int]]:
@@ -51,11 +50,11 @@ def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequen
     """
     found: dict[str, list[int]] = defaultdict(list)
     for (path, _), positions in positions_by_source(io, tasks).items():
-        found[path] += positions
+        found[path] += positions.to_pylist()
     return dict(found)
 
 
-def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str, Source], Sequence[int]]:
+def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str, Source], pa.ChunkedArray]:
     """Return the positions of rows by path of the data file and what names them, a delete file or a deletion vector.
 
     Each delete file is read once.
@@ -70,16 +69,16 @@ def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str
             vectors[task.work.vector] = task.work.path
         for path in task.work.positions:
             wanted[path][task.work.path] = None
-    found: dict[tuple[str, Source], list[int]] = defaultdict(list)
+    found: dict[tuple[str, Source], list[pa.Array]] = defaultdict(list)
     with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
         of_vectors = readers.map(lambda vector: vector_positions(io, vector), vectors)
         for (vector, path), positions in zip(vectors.items(), of_vectors, strict=True):
-            found[path, vector] += positions.to_pylist()
+            found[path, vector].append(positions)
         of_files = readers.map(lambda path: [*positions_by_file(io, path, [*wanted[path]])], wanted)
         for source, listed in zip(wanted, of_files, strict=True):
             for path, positions in listed:
-                found[path, source] += positions.to_pylist()
-    return dict(found)
+                found[path, source].append(positions)
+    return {key: pa.chunked_array(arrays, pa.int64()) for key, arrays in found.items()}
 
 
 def listed_positions(io: FileIO, tasks: Sequence[ScanTask]) -> pa.Table:

@@ -8,12 +8,13 @@ of Spark grows with the number of files, and not with that of snapshots.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.types import NestedField
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
@@ -30,7 +31,7 @@ from iceberg_ds.reading.extras import (
     INSERT,
 )
 from iceberg_ds.reading.file_marks import Portion, constant, portions
-from iceberg_ds.reading.lives import END, Life
+from iceberg_ds.reading.lives import END
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown
@@ -52,6 +53,7 @@ _HIDDEN, _MOMENT = "__changes_hidden", "__changes_moment"
 # Columns of deletes by position.
 _OF_FILE, _AT = "__changes_of_file", "__changes_at"
 _LIFE = pa.struct([("since", pa.int32()), ("until", pa.int32())])
+_POSITIONS = pa.schema([(_AT, pa.int64()), *_LIFE])
 # Keys hide rows of files with lower sequence numbers, in one partition or in all.
 _KEY_LIFE = pa.struct([("below", pa.int64()), ("place", pa.int32()), *_LIFE])
 # So many deletes by position go to all tasks.
@@ -78,12 +80,12 @@ class _Deletes:
     Attributes:
         places: Numbers of the partitions in which keys delete.
         keys: Delete files of the same columns, with each of their keys once, and its lives.
-        positions: The positions of deleted rows, each with when it is hidden, by path of the data file.
+        positions: As `hidden_positions` returns them.
     """
 
     places: Places
     keys: Sequence[tuple[SparkKeys, DataFrame]]
-    positions: Mapping[str, Sequence[tuple[int, Life]]]
+    positions: Mapping[str, pa.Table]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +147,7 @@ class SparkChanges:
         rows = self.files.marked(portion, columns)
         rows = rows.selectExpr("*", *(f"{portion.number_text(of)} AS {name}" for name, of in told.items()))
         hidden = list[str]()
-        listed = [(numbers[path], *hides) for path in numbers for hides in deletes.positions.get(path, ())]
+        listed = {number: deletes.positions[path] for path, number in numbers.items() if path in deletes.positions}
         if listed:
             rows = self._with_positions(rows, listed)
             hidden.append(f"coalesce({_HIDDEN}, array())")
@@ -168,7 +170,7 @@ class SparkChanges:
         deletes = keys.frame(lambda _: 0, lambda key: numbers[key.path])
         lists = [
             [
-                {"below": key.applies_below, "place": keys.place(places, key), **_told(life)}
+                {"below": key.applies_below, "place": keys.place(places, key), "since": life.since, "until": life.until}
                 for life in self.files.plan.lives[key.path]
             ]
             for key in keys.keys
@@ -177,25 +179,25 @@ class SparkChanges:
         found = deletes.select(*keys.names, F.get(lives, F.col(PLACE)).alias(_HIDDEN))
         return found.groupBy(*keys.names).agg(F.flatten(F.collect_list(_HIDDEN)).alias(_HIDDEN))
 
-    def _with_positions(self, rows: DataFrame, listed: Sequence[tuple[int, int, Life]]) -> DataFrame:
+    def _with_positions(self, rows: DataFrame, listed: Mapping[int, pa.Table]) -> DataFrame:
         """Return rows with when deletes hide them by position, null if never.
 
         Args:
             rows: The rows, with the number of the file and the position of each.
-            listed: Number of the file, position of the row, and when it is hidden.
+            listed: The deletes of files, as `hidden_positions` returns them, by the number of the file.
         """
-        lives: dict[tuple[int, int], list[Life]] = defaultdict(list)
-        for file, position, life in listed:
-            lives[file, position].append(life)
-        table = pa.table(
-            {
-                _OF_FILE: pa.array([file for file, _ in lives], pa.int32()),
-                _AT: pa.array([position for _, position in lives], pa.int64()),
-                _HIDDEN: pa.array([[_told(life) for life in some] for some in lives.values()], pa.list_(_LIFE)),
-            }
+        of_file = pa.chunked_array(
+            [pa.repeat(pa.scalar(file, pa.int32()), len(found)) for file, found in listed.items()]
         )
-        deletes = self.files.spark.createDataFrame(table)
-        if len(lives) <= _MOST_BROADCAST:
+        together = pa.concat_tables(listed.values()).append_column(_OF_FILE, of_file)
+        grouped = together.group_by([_OF_FILE, _AT], use_threads=False).aggregate(
+            [(field.name, "list") for field in _LIFE]
+        )
+        since, until = (grouped.column(f"{field.name}_list").combine_chunks() for field in _LIFE)
+        lives = pa.StructArray.from_arrays([since.values, until.values], fields=list(_LIFE))
+        hidden = pa.ListArray.from_arrays(since.offsets, lives)
+        deletes = self.files.spark.createDataFrame(grouped.select([_OF_FILE, _AT]).append_column(_HIDDEN, hidden))
+        if len(hidden) <= _MOST_BROADCAST:
             deletes = F.broadcast(deletes)
         is_same = (rows[_FILE] == deletes[_OF_FILE]) & (rows[ROW] == deletes[_AT])
         return rows.join(deletes, is_same, "left")
@@ -234,8 +236,8 @@ def _files(tasks: Iterable[ScanTask]) -> list[ScanTask]:
     ]
 
 
-def hidden_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, list[tuple[int, Life]]]:
-    """Return the positions of rows that are deleted by position, each with when, by path of the data file.
+def hidden_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, pa.Table]:
+    """Return which rows are deleted by position, and when, by path of the data file.
 
     Each delete file is read once. Memory grows with the number of positions.
 
@@ -243,15 +245,17 @@ def hidden_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, list[tu
         io: Opens the table's storage.
         tasks: What a read of changes has to read.
 
+    Returns:
+        Tables with the position of a row and a life of what hides it, `_POSITIONS`.
+
     Raises:
         DataFileError: A deletion vector is damaged.
     """
     further = [task.hidden_by for task in tasks if task.hidden_by is not None]
     positions = positions_by_source(io, [*tasks, *further])
+    named = {path for path, _ in positions}
     return {
-        path: list(_hidden(path, states, positions))
-        for path, states in sources_by_moment(tasks).items()
-        if any(states.values())
+        path: _hidden(path, states, positions) for path, states in sources_by_moment(tasks).items() if path in named
     }
 
 
@@ -278,26 +282,32 @@ def _sources(task: ScanTask) -> frozenset[Source]:
 
 
 def _hidden(
-    path: str, states: Mapping[int, frozenset[Source]], positions: Mapping[tuple[str, Source], Sequence[int]]
-) -> Iterator[tuple[int, Life]]:
-    """Yield the positions of a file, each with when deletes hide it."""
-    since: dict[int, int] = {}
+    path: str, states: Mapping[int, frozenset[Source]], positions: Mapping[tuple[str, Source], pa.ChunkedArray]
+) -> pa.Table:
+    """Return which rows of a file deletes hide, and when."""
+    ended = [_POSITIONS.empty_table()]
+    now = _POSITIONS.empty_table()  # those that are hidden
     last: frozenset[Source] | None = None
     for moment, sources in states.items():
         if sources == last:
             continue
-        now = {position for source in sources for position in positions.get((path, source), ())}
-        for position in since.keys() - now:
-            yield position, Life(since.pop(position), moment)
-        for position in now - since.keys():
-            since[position] = moment if last is not None else 0
+        arrays = [
+            chunk for source in sources if (path, source) in positions for chunk in positions[path, source].chunks
+        ]
+        named = pa.chunked_array(arrays, pa.int64()).unique()
+        stays = pc.is_in(now.column(_AT), value_set=named)
+        ended.append(_until(now.filter(pc.invert(stays)), moment))
+        new = named.filter(pc.invert(pc.is_in(named, value_set=now.column(_AT))))
+        since = pa.repeat(pa.scalar(0 if last is None else moment, pa.int32()), len(new))
+        until = pa.repeat(pa.scalar(END, pa.int32()), len(new))
+        now = pa.concat_tables([now.filter(stays), pa.table([new, since, until], schema=_POSITIONS)])
         last = sources
-    for position, moment in since.items():
-        yield position, Life(moment, END)
+    return pa.concat_tables([*ended, now])
 
 
-def _told(life: Life) -> dict[str, int]:
-    return {"since": life.since, "until": life.until}
+def _until(lives: pa.Table, moment: int) -> pa.Table:
+    column = pa.repeat(pa.scalar(moment, pa.int32()), len(lives))
+    return lives.set_column(lives.schema.get_field_index("until"), _POSITIONS.field("until"), column)
 
 
 def _both(one: DataFrame, other: DataFrame) -> DataFrame:

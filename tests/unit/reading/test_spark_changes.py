@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,17 +73,22 @@ def test_rows_are_hidden_when_a_delete_of_the_snapshot_names_them(
 
     tasks = list(tasks_of(states))
     with pytest.MonkeyPatch.context() as patch:
-        told = {("a", source): [*named(source)] for state in states for source in state.sources()}
+        told = {
+            ("a", source): pa.chunked_array([[*named(source)]], pa.int64())
+            for state in states
+            for source in state.sources()
+        }
         patch.setattr(spark_changes, "positions_by_source", lambda *_: told)
-        lives = hidden_positions(PyArrowFileIO(), tasks).get("a", [])
+        found = hidden_positions(PyArrowFileIO(), tasks).get("a")
+    lives = [] if found is None else list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     looked_at = {moment for of_file in sources_by_moment(tasks).values() for moment in of_file}
     for number, (before, after) in enumerate(itertools.pairwise(states)):
         for moment, state in ((2 * number, before), (2 * number + 1, after)):
-            hidden = {position for position, life in lives if life.since <= moment < life.until}
+            hidden = {position for position, since, until in lives if since <= moment < until}
             if moment in looked_at:
                 assert hidden == {position for source in state.sources() for position in named(source)}
-    assert all(life.until == END or life.until in looked_at for _, life in lives)
+    assert all(until == END or until in looked_at for _, _, until in lives)
 
 
 def test_what_a_snapshot_hides_is_known_from_the_one_before() -> None:
