@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import types as spark_types
 from support.exhaustive import EXHAUSTIVE
-from support.scripts import load_script
+from support.keys.streams import SCHEMA
+from support.scripts import load_script, run_with_two_kills
 from support.spark.jobs import dump, load
 from support.tables.sink import Sink, embedded_options
 
@@ -20,7 +18,6 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 
 SCRIPT = Path(__file__).with_name("copy_by_changes.py")
-SCHEMA = spark_types.StructType().add("id", "long").add("region", "string").add("amount", "long").add("lsn", "long")
 
 
 @EXHAUSTIVE
@@ -28,15 +25,9 @@ SCHEMA = spark_types.StructType().add("id", "long").add("region", "string").add(
 @pytest.mark.timeout(900)
 def test_killed_copy_is_its_source(tmp_path: Path, version: str) -> None:
     """A copy would drift away from its source when the job is killed."""
-    told = ["--kills", "2", "--minutes", "5", "--folder", str(tmp_path / "killed"), "--format-version", version]
+    printed = run_with_two_kills(SCRIPT, tmp_path / "killed", "--format-version", version)
 
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *told], capture_output=True, text=True, check=False, timeout=880
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 kills" in done.stdout
-    assert "VERDICT: the copy is its source" in done.stdout
+    assert "VERDICT: the copy is its source" in printed
 
 
 @EXHAUSTIVE

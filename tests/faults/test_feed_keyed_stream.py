@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import types as spark_types
 from support.keys.random_feed import CLOCK
-from support.scripts import load_script
+from support.keys.streams import SCHEMA
+from support.scripts import load_script, run_with_two_kills
 from support.tables.damage import edit_summary
 from support.tables.delete_files import delete_equal, entries, with_ids
 from support.tables.sink import Sink, embedded_options
@@ -21,22 +19,15 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 
 SCRIPT = Path(__file__).with_name("feed_keyed_stream.py")
-SCHEMA = spark_types.StructType().add("id", "long").add("region", "string").add("amount", "long").add("lsn", "long")
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_killed_stream_of_changes_keeps_every_row_the_same_row(tmp_path: Path) -> None:
     """A stream that is killed in the middle of anything would lose or double rows, or give them other ids."""
-    told = ["--kills", "2", "--minutes", "5", "--folder", str(tmp_path / "killed")]
+    printed = run_with_two_kills(SCRIPT, tmp_path / "killed")
 
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *told], capture_output=True, text=True, check=False, timeout=880
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 kills" in done.stdout
-    assert "VERDICT: every row, and the same row" in done.stdout
+    assert "VERDICT: every row, and the same row" in printed
 
 
 @pytest.mark.exhaustive

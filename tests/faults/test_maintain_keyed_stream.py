@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import types as spark_types
 from support.exhaustive import EXHAUSTIVE
 from support.keys.random_feed import CLOCK
-from support.scripts import load_script
+from support.keys.streams import SCHEMA
+from support.scripts import load_script, run_with_two_kills
 from support.spark.jobs import MaintainedJob, dump, load
 from support.spark.maintenance_steps import StepNotes
 from support.tables.damage import edit_summary
@@ -24,22 +22,15 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 
 SCRIPT = Path(__file__).with_name("maintain_keyed_stream.py")
-SCHEMA = spark_types.StructType().add("id", "long").add("region", "string").add("amount", "long").add("lsn", "long")
 
 
 @EXHAUSTIVE
 @pytest.mark.timeout(900)
 def test_killed_stream_that_maintains_its_table_keeps_every_row(tmp_path: Path) -> None:
     """A stream that is killed in the middle of maintenance would lose rows, or leave a table that nobody can read."""
-    told = ["--kills", "2", "--minutes", "5", "--folder", str(tmp_path / "killed")]
+    printed = run_with_two_kills(SCRIPT, tmp_path / "killed")
 
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *told], capture_output=True, text=True, check=False, timeout=880
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 kills" in done.stdout
-    assert "VERDICT: every row, in a healthy table" in done.stdout
+    assert "VERDICT: every row, in a healthy table" in printed
 
 
 @EXHAUSTIVE

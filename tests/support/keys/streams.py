@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, types
 from support.checks.delete_soundness import check_deletes
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import rows_of
@@ -24,6 +24,8 @@ Epoch = Sequence[Sequence[Event]]
 
 NAMES = ("op", "id", "region", "amount", "lsn")
 COLUMNS = "op STRING, id BIGINT, region STRING, amount BIGINT, lsn BIGINT"
+# Of the tables that have the changes.
+SCHEMA = types.StructType().add("id", "long").add("region", "string").add("amount", "long").add("lsn", "long")
 BY_KEY = {"keys": "id", "operation-column": "op", "sequence-by": "lsn"}
 TASKS = 2  # of an epoch: Spark makes one of each file
 DELETES = ("d", "D", "delete", "-D")
