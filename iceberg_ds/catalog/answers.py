@@ -55,6 +55,7 @@ _PASSING_AMAZON_REFUSALS = (
     "RequestTimeout",
     "ExpiredTokenException",
 )
+_OF_HIVE = ("hive_metastore.", "thrift.")
 _HIVE_LOCK = "Failed to acquire lock"
 _HIVE_LOCK_HINT = (
     "Another writer holds Hive's lock of the table, or was killed while it did: Hive drops such a lock after "
@@ -180,6 +181,13 @@ def sent_login(failure: BaseException) -> dict[str, str]:
     requests = (link.request for link in causes_of(failure) if isinstance(link, RequestException) and link.request)
     found = next((request.headers.get(_LOGIN) for request in requests if request.headers), None)
     return {} if found is None else {f"header.{_LOGIN}": str(found)}
+
+
+def behind_immutable(failure: BaseException) -> BaseException:
+    """Return a Hive metastore's answer behind the TypeError that `contextlib` raises because it cannot be changed."""
+    behind = failure.__context__
+    is_hidden = isinstance(failure, TypeError) and behind is not None and type(behind).__module__.startswith(_OF_HIVE)
+    return behind if behind is not None and is_hidden else failure
 
 
 def _answer(failure: BaseException) -> Response | None:

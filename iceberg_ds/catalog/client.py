@@ -26,6 +26,7 @@ from iceberg_ds.catalog.answers import (
     ManyTablesRefusedError,
     StagingRefusedError,
     TogetherRefusedError,
+    behind_immutable,
     commit_failure,
     sent_login,
 )
@@ -375,7 +376,8 @@ class CatalogClient:
 
     def describe(self, error: BaseException) -> str:
         """Return an error of another library in words, without any secret in them."""
-        return mask_text(f"{type(error).__name__}: {error}", {**self._catalog.properties, **sent_login(error)})
+        told = behind_immutable(error)
+        return mask_text(f"{type(told).__name__}: {told}", {**self._catalog.properties, **sent_login(error)})
 
 
 _clients: dict[tuple[CatalogSettings, ReportSettings], CatalogClient] = {}

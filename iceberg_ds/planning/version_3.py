@@ -40,7 +40,7 @@ def why_not_upgraded(schema: Schema) -> list[str]:
     """
     found = why_not_with_lineage(schema)
     if (variants := sorted(variant_ids(schema))) and (reason := why_not_opened()) is not None:
-        found.append(f"column '{schema.find_column_name(variants[0])}' is of type variant, and {reason} or newer")
+        found.append(f"column '{schema.find_column_name(variants[0])}' is of type variant, and {reason}")
     for number in sorted(schema.field_ids):
         field, name = schema.find_field(number), schema.find_column_name(number)
         if isinstance(field.field_type, _NEW_TYPES):

@@ -92,7 +92,7 @@ class PythonScan:
         """Return what tasks are told of a planned read."""
         plan, request = planned.plan, planned.request
         if any(map(variant_ids, plan.metadata.schemas)) and (reason := why_not_opened()) is not None:
-            raise UnsupportedTableError(f"Cannot read {plan.name} by Python tasks: {reason} or newer.")
+            raise UnsupportedTableError(f"Cannot read {plan.name} by Python tasks: {reason}.")
         options = request.options
         test = RowTest(
             predicate=request.where or "true",

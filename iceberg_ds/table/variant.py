@@ -59,7 +59,11 @@ def holds_variant(kind: IcebergType) -> bool:
 def why_not_opened() -> str | None:
     """Return why the installed PyArrow opens no file that is marked to have variants, or None if it does."""
     major = int(pa.__version__.partition(".")[0])
-    return None if major >= _LEAST_PYARROW else f"PyArrow {pa.__version__} opens no file with variants: install 22"
+    return (
+        None
+        if major >= _LEAST_PYARROW
+        else f"PyArrow {pa.__version__} opens no file with variants: install 22 or newer"
+    )
 
 
 def variant_ids(schema: Schema) -> frozenset[int]:

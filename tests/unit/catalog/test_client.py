@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyiceberg.catalog
 import pytest
+from hive_metastore.ttypes import MetaException
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.exceptions import BadRequestError, NoSuchNamespaceError, UnauthorizedError
 from pyiceberg.io.fsspec import FsspecFileIO
@@ -493,3 +495,19 @@ def test_tables_that_another_process_is_creating_are_waited_for(
 
     assert client.find_table(IDENTIFIER) is None
     assert len(waits) == 2
+
+
+def test_answer_of_a_hive_metastore_is_told(tmp_path: Path) -> None:
+    """A user would read `can't modify immutable instance`, whatever the metastore has against a commit."""
+    client = connect(catalog_settings(embedded_options(tmp_path)))
+
+    @contextmanager
+    def surrounded() -> Iterator[None]:
+        yield
+
+    with pytest.raises(TypeError) as raised, surrounded():
+        raise MetaException(f"no space left, uri=thrift://writer:{SECRET}@metastore:9083")
+
+    assert client.describe(raised.value) == (
+        "MetaException: MetaException(message='no space left, uri=thrift://***@metastore:9083')"
+    )

@@ -136,7 +136,7 @@ def test_versions_of_pyarrow_that_open_no_file_with_variants_are_told(monkeypatc
     assert why_not_upgraded(SCHEMA) == []
     monkeypatch.setattr(pa, "__version__", "21.0.0")
 
-    assert why_not_opened() == "PyArrow 21.0.0 opens no file with variants: install 22"
+    assert why_not_opened() == "PyArrow 21.0.0 opens no file with variants: install 22 or newer"
     assert why_not_upgraded(SCHEMA) == [
         "column 'v' is of type variant, and PyArrow 21.0.0 opens no file with variants: install 22 or newer"
     ]
