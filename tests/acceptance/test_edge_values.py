@@ -281,6 +281,7 @@ def test_partition_columns_may_have_any_name(sink: Sink, name: str) -> None:
     assert rows_of_chdb(sink) == rows
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_columns_and_partitions_of_any_name_come_back_through_icebergs_own_runtime(shared: SharedCatalog) -> None:
     """The engines that most tables are read with could not read the files or the manifests."""

@@ -69,6 +69,7 @@ def with_old_rows(shared: SharedCatalog) -> SharedCatalog:
     return shared
 
 
+@pytest.mark.exhaustive
 def test_rows_from_before_a_column_have_its_default(with_old_rows: SharedCatalog) -> None:
     """They would be null, or change when their files are written again."""
     shared = with_old_rows
@@ -134,6 +135,7 @@ def test_row_of_a_key_gets_write_defaults(with_old_rows: SharedCatalog) -> None:
     check(shared, [row_of(1, 0), row_of(2, 0), row_of(3, 1), row_of(9, 1)])
 
 
+@pytest.mark.exhaustive
 def test_required_column_and_fields_of_structs(shared: SharedCatalog) -> None:
     """A DataFrame without a required column that has a default would be refused, or nested fields be null."""
     table = spark.StructType().add("id", "long").add("s", spark.StructType().add("first", "long"))

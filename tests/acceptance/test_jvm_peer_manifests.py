@@ -128,6 +128,7 @@ def test_manifest_of_a_task_is_that_of_a_plain_append(
     assert {row["snapshot_id"] for row in shared.metadata("entries", "snapshot_id")} == {snapshot["snapshot_id"]}
 
 
+@EXHAUSTIVE
 def test_peer_skips_manifests_of_tasks_by_their_partitions(shared: SharedCatalog, tmp_path: Path) -> None:
     """Every query on a partition would open the manifest of every task, or miss rows of it."""
     shared.create_by_jvm(EVENT_COLUMNS, "PARTITIONED BY (region, truncate(1, id))")

@@ -246,6 +246,7 @@ def check(races: HeldCatalog, tables: Mapping[str, tuple[Race, list[Rows]]]) -> 
         assert verified.ok, f"{name}: {verified}"
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("name", few(1, OURS))
 def test_runtime_that_began_before_lands_rightly_or_is_refused(races: HeldCatalog, name: str) -> None:
     """Rows that were deleted would come back with a compaction, or an update be lost or made of an old row."""

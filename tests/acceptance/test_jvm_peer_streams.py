@@ -69,6 +69,7 @@ def test_runtime_goes_on_with_a_table_that_the_sink_has_made(query: SharedStream
     assert query.epochs() == [0, 1, 2]
 
 
+@EXHAUSTIVE
 def test_epoch_that_the_other_has_landed_is_recognised(query: SharedStream, first: Writer) -> None:
     """A crash right before the switch would bring the rows of the last epoch twice."""
     query.run(first, epochs=2)

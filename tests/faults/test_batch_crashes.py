@@ -56,6 +56,7 @@ def test_committer_dies_before_commit(used: Warehouse, spark: SparkSession, tmp_
     assert used.ids() == list(range(2 * ROWS))
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
 def test_committer_dies_after_commit(used: Warehouse, spark: SparkSession, tmp_path: Path, action: Action) -> None:
     """Spark's `abort`, which knows nothing of the commit, would delete the files of rows that are in the table."""

@@ -51,6 +51,7 @@ def test_driver_dies(begun: KeyedStream, spark: SparkSession, tmp_path: Path, po
         check_tidy(begun.house)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "point", few(1, [FaultPoint.REQUEST_ANSWERED, Point.IN_TASK, Point.AFTER_TASK, FaultPoint.MANIFESTS_WRITTEN])
 )

@@ -46,6 +46,7 @@ def test_run_whose_driver_was_killed_can_be_repeated(
     assert house.ids() == list(range(ROWS))
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("mode", few(1, ["append", "overwrite"]))
 def test_run_whose_committer_was_killed_can_be_repeated(
     house: Warehouse, spark: SparkSession, tmp_path: Path, mode: str

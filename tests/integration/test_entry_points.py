@@ -121,6 +121,7 @@ def test_batch_and_stream_work_without_registration_in_a_fresh_process(
     assert house.ids() == list(range(20))
 
 
+@EXHAUSTIVE
 def test_embedded_catalog_is_below_the_drivers_working_directory(driver: SparkProcess, elsewhere: Path) -> None:
     """With no catalog named, nothing would work; or readers in another folder would not find the files."""
     error = driver.run(dump(BatchJob()))

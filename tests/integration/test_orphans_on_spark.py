@@ -80,6 +80,7 @@ def before_load(monkeypatch: pytest.MonkeyPatch, number: int, action: Callable[[
     monkeypatch.setattr(CatalogClient, "load_table", counting)
 
 
+@EXHAUSTIVE
 def test_the_same_files_go_as_in_one_process(spark: SparkSession, sink: Sink) -> None:
     """A large table would be cleaned up by other rules, or names with spaces and signs be taken for others."""
     for number in range(3):

@@ -159,6 +159,7 @@ def test_older_tables_refuse_variants(spark: SparkSession, house: Warehouse) -> 
     assert [row[1] for row in both(spark, house)] == [None, collected(rows)[0][1]]
 
 
+@EXHAUSTIVE
 def test_values_and_variants_are_not_taken_for_each_other(spark: SparkSession, house: Warehouse) -> None:
     """Bytes of a variant would land in a struct, or fields of a struct in a variant."""
     rows = variants(spark, {1: "1"}).localCheckpoint()

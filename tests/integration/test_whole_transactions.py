@@ -116,6 +116,7 @@ def test_last_transaction_of_a_feed_without_ends_is_held(
     assert house.rows().sort_by("position") == all_rows.filter(pc.invert(last))
 
 
+@EXHAUSTIVE
 def test_more_than_may_be_held_fails_the_query_and_loses_nothing(
     driver: SparkProcess, house: Warehouse, tmp_path: Path
 ) -> None:

@@ -199,8 +199,8 @@ READING = (
     Mutation(
         name="a delete by position hides a row for ever",
         file="reading/spark_changes.py",
-        before="            yield position, Life(since.pop(position), moment)\n",
-        after="            yield position, Life(since.pop(position), END)\n",
+        before="        ended.append(_until(now.filter(pc.invert(stays)), moment))\n",
+        after="        ended.append(now.filter(pc.invert(stays)))\n",
         tests=(_HIDDEN + "test_rows_are_hidden_when_a_delete_of_the_snapshot_names_them",),
     ),
     Mutation(

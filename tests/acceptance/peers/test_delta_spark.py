@@ -112,6 +112,7 @@ def test_settings_of_the_session_do_not_count(spark: SparkSession, house: Wareho
     assert all("userMetadata" not in snapshot.summary.additional_properties for snapshot in house.table().snapshots())  # type: ignore[union-attr]
 
 
+@EXHAUSTIVE
 @DELTA.case(
     "DeltaInsertIntoTableSuite.insertInto: append",
     "DeltaInsertIntoTableSuite.insertInto: overwrite partitioned table in static mode",

@@ -86,6 +86,7 @@ def ids(*numbers: int) -> pa.Table:
     return with_ids(pa.table({"id": pa.array(numbers, pa.int64())}), id=1)
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("reader", ["spark", pytest.param("python", marks=EXHAUSTIVE)])
 def test_changes_are_the_differences_between_snapshots(spark: SparkSession, house: Warehouse, reader: Any) -> None:
     """A copy of the table by its changes would lack rows, have rows that are gone, or get rows that did not change."""
