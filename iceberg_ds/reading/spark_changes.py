@@ -49,7 +49,7 @@ _SINCE, _UNTIL, _SEQUENCE, _PLACE, _FILE = (
     "__changes_place",
     "__changes_file",
 )
-_HIDDEN, _MOMENT = "__changes_hidden", "__changes_moment"
+_HIDDEN, _AT_TIMES, _MOMENT = "__changes_hidden", "__changes_at_times", "__changes_moment"
 # Columns of deletes by position.
 _OF_FILE, _AT = "__changes_of_file", "__changes_at"
 _LIFE = pa.struct([("since", pa.int32()), ("until", pa.int32())])
@@ -63,14 +63,17 @@ _NEVER = "cast(array() AS array<struct<since:int,until:int>>)"
 
 def _is_visible(moment: str) -> str:
     """Return whether a row is visible at a moment, as SQL."""
-    is_hidden = f"exists({_HIDDEN}, h -> h.since <= {moment} AND {moment} < h.until)"
+    is_hidden = f"exists({_AT_TIMES}, h -> h.since <= {moment} AND {moment} < h.until)"
     return f"({_SINCE} <= {moment} AND {moment} < {_UNTIL} AND NOT {is_hidden})"
 
 
 # The moments in which a row begins to be visible and, below 0, those in which it ends to be.
-_BOUNDS = f"concat(array({_SINCE}, {_UNTIL}), flatten(transform({_HIDDEN}, h -> array(h.since, h.until))))"
+_BOUNDS = f"concat(array({_SINCE}, {_UNTIL}), flatten(transform({_AT_TIMES}, h -> array(h.since, h.until))))"
 _TURNS = f"filter(array_distinct({_BOUNDS}), m -> m % 2 = 1 AND {_is_visible('m')} <> {_is_visible('(m - 1)')})"
 _CHANGED = f"transform({_TURNS}, m -> if({_is_visible('m')}, m, -m))"
+# The same of a row that no delete hides, as of most: its file alone tells, in a fraction of the time.
+_UNTIL_GONE = f"if({_UNTIL} % 2 = 1, array(-{_UNTIL}), cast(array() AS array<int>))"
+_CHANGED_BY_FILE = f"if({_SINCE} % 2 = 1, concat(array({_SINCE}), {_UNTIL_GONE}), {_UNTIL_GONE})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,23 +149,29 @@ class SparkChanges:
         }
         rows = self.files.marked(portion, columns)
         rows = rows.selectExpr("*", *(f"{portion.number_text(of)} AS {name}" for name, of in told.items()))
-        hidden = list[str]()
+        hidden: dict[str, str] = {}  # by the columns that say when, null for never
         listed = {number: deletes.positions[path] for path, number in numbers.items() if path in deletes.positions}
         if listed:
             rows = self._with_positions(rows, listed)
-            hidden.append(f"coalesce({_HIDDEN}, array())")
+            hidden[_HIDDEN] = f"coalesce({_HIDDEN}, {_NEVER})"
         own = {key.field_ids for task in portion.files for key in task.work.keys}
         for at, (keys, lives_by_key) in enumerate(deletes.keys):
             if keys.keys[0].field_ids in own:
                 name = f"{_HIDDEN}_{at}"
                 rows = keys.joined(rows, lives_by_key.withColumnRenamed(_HIDDEN, name), "left")
                 applies = f"h.below > {_SEQUENCE} AND (h.place = {EVERYWHERE} OR h.place = {_PLACE})"
-                hidden.append(
+                hidden[name] = (
                     f"transform(filter(coalesce({name}, array()), h -> {applies}), "
                     "h -> named_struct('since', h.since, 'until', h.until))"
                 )
-        rows = rows.withColumn(_HIDDEN, F.expr(f"concat({', '.join((_NEVER, *hidden))})"))
-        return rows.select(*map(as_shown, columns[: len(self.fields)]), F.explode(F.expr(_CHANGED)).alias(_MOMENT))
+        changed = _CHANGED_BY_FILE
+        if hidden:
+            is_never_hidden = " AND ".join(f"{name} IS NULL" for name in hidden)
+            rows = rows.selectExpr(
+                "*", f"if({is_never_hidden}, NULL, concat({', '.join((_NEVER, *hidden.values()))})) AS {_AT_TIMES}"
+            )
+            changed = f"if({_AT_TIMES} IS NULL, {_CHANGED_BY_FILE}, {_CHANGED})"
+        return rows.select(*map(as_shown, columns[: len(self.fields)]), F.explode(F.expr(changed)).alias(_MOMENT))
 
     def _lives_by_key(self, keys: SparkKeys, places: Places) -> DataFrame:
         """Return each deleted key once, with when it hides which rows."""
