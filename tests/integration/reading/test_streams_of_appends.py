@@ -68,7 +68,6 @@ def append_files(table: Sink, *ids: int) -> None:
     table.commit(table.write(*(rows(number) for number in ids)))
 
 
-@EXHAUSTIVE
 def test_appended_rows_come_once_across_restarts(
     spark: SparkSession, house: Warehouse, table: Sink, tmp_path: Path
 ) -> None:
