@@ -125,7 +125,7 @@ def happenings(chance: random.Random) -> Iterator[tuple[Any, ...]]:
 def test_changes_of_any_history_are_the_differences_between_snapshots(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """A row would be told of another snapshot, twice or not at all, where deletes and files come and go."""
+    """A row would be told of another snapshot, twice or not at all, where files and deletes come, go, and come back."""
     chance = random.Random(seed)  # noqa: S311  # no secret
     monkeypatch.setattr(file_marks, "_MOST_FILES", chance.choice([2, 256]))
     monkeypatch.setattr(spark_keys, "MOST_KEYS", chance.choice([0, spark_keys.MOST_KEYS]))
@@ -133,17 +133,51 @@ def test_changes_of_any_history_are_the_differences_between_snapshots(
     table = RandomHistory(tmp_path)
     for happening in happenings(chance):
         table.take(*happening)
-    snapshots = [snapshot.snapshot_id for snapshot in table.sink.table().metadata.snapshots]
-    start = chance.choice(snapshots[:-1])
-    options = {"warehouse": str(tmp_path)}
-    wanted = differences_of(table.sink)
+    check_changes(spark, table.sink, chance)
+    jumble(table.sink, chance)  # so that files and deletes go and come back
+    check_changes(spark, table.sink, chance)
 
+
+def check_changes(spark: SparkSession, sink: Sink, chance: random.Random) -> None:
+    """Hold what Spark's reader reads of all snapshots, and after one of them, against their differences."""
+    snapshots = [snapshot.snapshot_id for snapshot in sink.table().metadata.snapshots]
+    start, wanted = chance.choice(snapshots[:-1]), differences_of(sink)
     for first in (None, start):
-        frame = iceberg_ds.read_changes(spark, NAME, options=options, start=first, reader="spark")
+        frame = iceberg_ds.read_changes(
+            spark, NAME, options={"warehouse": str(sink.options.warehouse)}, start=first, reader="spark"
+        )
         later = snapshots[snapshots.index(start) + 1 :] if first else snapshots
         assert net_of([row.asDict() for row in frame.collect()]) == {
             number: wanted[number] for number in later if number in wanted
         }
+
+
+def jumble(sink: Sink, chance: random.Random) -> None:
+    """Let the history of a table be states that it was in, in any order, again and again."""
+
+    def edit(document: dict[str, Any]) -> None:
+        states, first = document["snapshots"], document["last-updated-ms"]
+        document["snapshots"] = [
+            {
+                **chance.choice(states),
+                "snapshot-id": number + 1,
+                "parent-snapshot-id": number or None,
+                "sequence-number": document["last-sequence-number"] + number + 1,
+                "timestamp-ms": first + number,
+                "summary": {"operation": "overwrite"},
+            }
+            for number in range(8)
+        ]
+        last = document["snapshots"][-1]
+        document |= {
+            "snapshot-log": [],
+            "current-snapshot-id": last["snapshot-id"],
+            "refs": {"main": {"snapshot-id": last["snapshot-id"], "type": "branch"}},
+            "last-sequence-number": last["sequence-number"],
+            "last-updated-ms": last["timestamp-ms"],
+        }
+
+    register_edited(sink, edit)
 
 
 @EXHAUSTIVE
