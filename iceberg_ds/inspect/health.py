@@ -121,6 +121,7 @@ class TableHealth:
         lag_s: Seconds since then; 0 for an event in the future, None if unknown.
         writers: Streams, queries and applications that the branch knows, the one with the newest commit first.
         forecast: How fast the table grows; None if its history is too short to tell.
+        oldest_snapshot_age_s: Seconds since the oldest snapshot that no branch or tag is at; None without one.
     """
 
     table: str
@@ -150,6 +151,7 @@ class TableHealth:
     lag_s: float | None
     writers: tuple[WriterHealth, ...] = ()
     forecast: Forecast | None = None
+    oldest_snapshot_age_s: float | None = None
 
     @property
     def deletes_per_file(self) -> float | None:
@@ -391,7 +393,14 @@ def health_of(  # noqa: PLR0913  # what was loaded, from four places
         lag_s=_age_s(newest_event_ms, now_ms),
         writers=_writers(history, now_ms),
         forecast=forecast_of(metadata, branch, metadata_bytes, now_ms),
+        oldest_snapshot_age_s=_age_s(_oldest_ms(metadata), now_ms),
     )
+
+
+def _oldest_ms(metadata: TableMetadata) -> int | None:
+    """Return when the oldest snapshot was committed that no branch or tag is at."""
+    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    return min((one.timestamp_ms for one in metadata.snapshots if one.snapshot_id not in kept), default=None)
 
 
 def _age_s(then_ms: int | None, now_ms: int) -> float | None:

@@ -68,6 +68,11 @@ GAUGES: tuple[Gauge, ...] = (
     _gauge("rows", "Rows of the data files, deleted ones included.", lambda of: of.rows),
     _gauge("bytes", "Bytes of data and delete files.", lambda of: of.bytes),
     _gauge("last_commit_age_seconds", "Age of the branch's newest snapshot.", lambda of: of.last_commit_age_s),
+    _gauge(
+        "oldest_snapshot_age_seconds",
+        "Age of the oldest snapshot that no branch or tag is at.",
+        lambda of: of.oldest_snapshot_age_s,
+    ),
     _gauge("lag_seconds", "Age of the newest row, by its event time.", lambda of: of.lag_s),
     _gauge(
         "commits_per_day",

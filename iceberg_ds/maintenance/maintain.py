@@ -256,13 +256,16 @@ class _Keeper:
         return options
 
     def _expire(self, health: TableHealth) -> _StepResult:
-        """Let the oldest snapshots above the number expire that are old enough."""
+        """Let the snapshots expire that are too old, and the oldest above the number, if they are old enough."""
         parsed = parse_options(self._given)
         catalog = connect(catalog_settings(parsed), parsed.reports)
         times = sorted(one.timestamp_ms for one in catalog.load_table(parsed.table).metadata.snapshots)
         youngest_ms = health.at_ms - int(self.policy.min_snapshot_age_s * 1000)
         surplus = len(times) - self._most_snapshots(health)
-        older_than_ms = min(youngest_ms, times[surplus] if 0 <= surplus < len(times) else youngest_ms)
+        limits = [times[surplus]] if 0 <= surplus < len(times) else []
+        if (longest_s := self.policy.max_snapshot_age_s) is not None:
+            limits.append(health.at_ms - int(longest_s * 1000))
+        older_than_ms = min(youngest_ms, max(limits, default=youngest_ms))
         return expire_snapshots(self._table, older_than=older_than_ms, options=self._given)
 
     def _most_snapshots(self, health: TableHealth) -> int:

@@ -43,6 +43,7 @@ class MaintenancePolicy:
         max_snapshots: Snapshots of the table. The oldest above that number expire.
         max_metadata_bytes: Size of the metadata file. As many of the oldest snapshots expire as make up the rest, if
             there are more than ten.
+        max_snapshot_age_s: Age in seconds. Older snapshots expire, unless a branch or tag is at them.
         min_snapshot_age_s: No snapshot younger than this many seconds expires: readers may still use it.
         max_bytes: About how many bytes of data files a run rewrites, at most; None for no limit.
         max_seconds: No step begins later than this many seconds after the run; None for no limit.
@@ -55,6 +56,7 @@ class MaintenancePolicy:
     max_manifests: int | None = 100
     max_snapshots: int | None = 1000
     max_metadata_bytes: int | None = None
+    max_snapshot_age_s: float | None = None
     min_snapshot_age_s: float = 3600
     max_bytes: int | None = None
     max_seconds: float | None = None
@@ -129,6 +131,12 @@ def due_steps(health: TableHealth, policy: MaintenancePolicy) -> list[Due]:
         (Step.REWRITE_MANIFESTS, manifests, policy.max_manifests, "manifests"),
         (Step.EXPIRE_SNAPSHOTS, health.snapshots, policy.max_snapshots, "snapshots"),
         (Step.EXPIRE_SNAPSHOTS, metadata_bytes, policy.max_metadata_bytes, "bytes of metadata"),
+        (
+            Step.EXPIRE_SNAPSHOTS,
+            health.oldest_snapshot_age_s,
+            policy.max_snapshot_age_s,
+            "seconds of age of the oldest snapshot",
+        ),
     )
     return [
         Due(step=step, reason=f"{round(figure, 2):,} {things}, more than {limit:,}")

@@ -454,7 +454,7 @@ def describe_health(health: iceberg_ds.TableHealth) -> str:
     deletes += [health.equality_deletes, health.position_deletes, health.hidden_rows_at_most]
     times: list[int | None] = [health.metadata_bytes, health.last_commit_ms, health.newest_event_ms]
     parts: list[float | None] = [health.average_file_bytes, health.deletes_per_file]
-    ages: list[float | None] = [health.last_commit_age_s, health.lag_s]
+    ages: list[float | None] = [health.last_commit_age_s, health.lag_s, health.oldest_snapshot_age_s]
     is_complete: bool = health.is_complete
     writers: tuple[iceberg_ds.WriterHealth, ...] = health.writers
     forecast: iceberg_ds.Forecast | None = health.forecast

@@ -223,7 +223,8 @@ def test_each_look_reads_new_manifests_only(sink: Sink, monkeypatch: pytest.Monk
     third = reader.read()
 
     assert len(read) == len(set(read)) == 3
-    assert replace(second, at_ms=0, last_commit_age_s=0) == replace(first, at_ms=0, last_commit_age_s=0)
+    ages = {"at_ms": 0, "last_commit_age_s": 0, "oldest_snapshot_age_s": 0}
+    assert replace(second, **ages) == replace(first, **ages)
     assert (third.rows, third.files_read) == (3, 3)
 
 
@@ -385,6 +386,19 @@ def test_ages_are_never_negative_when_clocks_are_ahead() -> None:
 
     assert (health.last_commit_age_s, health.lag_s, health.writers[0].age_s, health.writers[0].lag_s) == (0, 0, 0, 0)
     assert health.forecast is None
+
+
+def test_oldest_snapshot_is_one_that_may_expire() -> None:
+    """A policy by age would call for an expiry for ever, of the snapshot that has the rows."""
+    history = line(1, 2, 3)
+    times = [snapshot.timestamp_ms for snapshot in metadata_of(history).snapshots]
+    now_ms = times[-1] + 60_000
+
+    assert told(metadata_of(history), now_ms).oldest_snapshot_age_s == (now_ms - times[0]) / 1000
+    tagged = metadata_of(history, branches={"main": 3, "kept": 1})
+    assert told(tagged, now_ms).oldest_snapshot_age_s == (now_ms - times[1]) / 1000
+    assert told(metadata_of(line(1)), now_ms).oldest_snapshot_age_s is None
+    assert told(metadata_of(), now_ms).oldest_snapshot_age_s is None
 
 
 def test_branch_without_snapshots_of_a_table_with_some_is_empty() -> None:

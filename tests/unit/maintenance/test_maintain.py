@@ -26,6 +26,7 @@ import iceberg_ds
 from iceberg_ds import cli
 from iceberg_ds.cli import main
 from iceberg_ds.errors import DataFileError, OptionError
+from iceberg_ds.inspect import health as health_module
 from iceberg_ds.inspect.health import table_health
 from iceberg_ds.maintenance import maintain as maintaining_module
 from iceberg_ds.maintenance.lease import LEASE_KEY, Holder, holder_of, leased
@@ -126,6 +127,30 @@ def test_snapshots_expire_that_make_metadata_large(sink: Sink) -> None:
     assert result.after is not None
     assert 10 < result.after.snapshots <= 15
     assert ids(sink) == list(range(30))
+
+
+def test_snapshots_expire_that_are_too_old(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table whose rows may be looked back at for a week would keep its first day for ever."""
+    for number in range(3):
+        sink.append(number, of_epoch=epoch(number))
+    second = sink.table().metadata.snapshots[1]
+    now_ms = second.timestamp_ms + 7 * 24 * 3_600_000
+    monkeypatch.setattr(health_module, "_now_ms", lambda: now_ms)
+    policy = MaintenancePolicy(max_small_files=None, max_snapshot_age_s=7 * 24 * 3_600)
+    too_young = replace(policy, min_snapshot_age_s=8 * 24 * 3_600)
+
+    assert [taken.step for taken in maintain(sink, too_young).steps] == ["expire_snapshots"]
+    assert len(sink.table().metadata.snapshots) == 3
+    result = maintain(sink, policy)
+
+    assert result.steps[0].reason.endswith(" seconds of age of the oldest snapshot, more than 604,800")
+    assert sink.table().metadata.snapshots[0] == second
+    assert maintain(sink, policy).steps == ()
+    now_ms += 30 * 24 * 3_600_000
+    maintain(sink, policy)
+    assert len(sink.table().metadata.snapshots) == 1
+    assert maintain(sink, policy).steps == ()
+    assert ids(sink) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("snapshots", [10, 11])
