@@ -245,6 +245,32 @@ ROWS: Mapping[str, Sequence[Panel]] = {
             lines=[(_latest("iceberg.sink.files.left"), _STREAM_LEGEND)],
         ),
     ),
+    "What does maintenance do?": (
+        Panel(
+            title="Runs of maintenance",
+            doc="Runs that changed a table, and those that failed: the log says why, and the next run tries again.",
+            lines=[
+                (_increase("iceberg.sink.maintenance.runs", "operation"), "{{operation}}"),
+                (_increase("iceberg.sink.maintenance.failures", "operation"), "{{operation}}, failed"),
+            ],
+        ),
+        Panel(
+            title="Time of maintenance",
+            doc="Seconds of maintenance in a second: 1 is one run at all times.",
+            lines=[(_rate("iceberg.sink.maintenance.duration", _BY_TABLE), _TABLE_LEGEND)],
+        ),
+        Panel(
+            title="Files and snapshots that went",
+            doc="Files that were written anew, and those that took their place; expired snapshots, and the files that "
+            "only these had.",
+            lines=[
+                (_increase("iceberg.sink.maintenance.files.rewritten", _BY_TABLE), f"rewritten {_TABLE_LEGEND}"),
+                (_increase("iceberg.sink.maintenance.files.added", _BY_TABLE), f"in their place {_TABLE_LEGEND}"),
+                (_increase("iceberg.sink.maintenance.snapshots.expired", _BY_TABLE), f"snapshots {_TABLE_LEGEND}"),
+                (_increase("iceberg.sink.maintenance.files.deleted", _BY_TABLE), f"deleted {_TABLE_LEGEND}"),
+            ],
+        ),
+    ),
     "The table": (
         Panel(
             title="Records",
