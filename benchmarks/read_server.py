@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import remote
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from support.peer.jvm_peer import CATALOG
 from upsert_server import UpsertServer
 
 import iceberg_ds
@@ -68,8 +67,9 @@ class ReadServer(UpsertServer):
     def _changes(self, table: str, variant: str, start: int, options: Mapping[str, str]) -> DataFrame:
         if variant == "spark":
             return iceberg_ds.read_changes(self._spark, table, options=options, start=start, keys=["id"])
+        catalog = self._spark.catalog.currentCatalog()
         arguments = f"options => map('start-snapshot-id', '{start}'), identifier_columns => array('id')"
-        call = f"CALL {CATALOG}.system.create_changelog_view(table => '{table}', changelog_view => 'seen', {arguments})"
+        call = f"CALL {catalog}.system.create_changelog_view(table => '{table}', changelog_view => 'seen', {arguments})"
         self._spark.sql(call)
         return self._spark.table("seen")
 
