@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.checks.reader import rows_of
 from support.spark.cluster_environment import documented
 from support.spark.cluster_tables import Lake
 from support.spark.connect import EVENTS, Client
@@ -113,14 +112,16 @@ def test_client_that_has_the_sink_can_change_rows(full_client: Client, lake: Lak
     table, copy = lake.new_name(), lake.new_name()
     follow = ("copy_by_changes", [table, copy, lake.options, str(tmp_path / "checkpoint")])
 
-    found, *_ = full_client.run(("change_rows", [table, lake.options, mode]), follow, follow)
+    read, read_copy = (("read_back", [name, lake.options, "auto"]) for name in (table, copy))
+    found, _, _, rows, copied = full_client.run(
+        ("change_rows", [table, lake.options, mode]), follow, follow, read, read_copy
+    )
 
     *counts, changes = found
     assert counts == [3, 4, 5, 10]
     assert changes == {"INSERT": 30, "DELETE": 3, "UPDATE_BEFORE": 9, "UPDATE_AFTER": 9}
-    rows = rows_of(lake.table(table))
-    assert sorted(row["id"] for row in rows) == list(range(3, 30))
-    assert rows_of(lake.table(copy)) == rows
+    assert [row[0] for row in rows[0]] == lake.ids(table) == list(range(3, 30))
+    assert copied == rows
 
 
 @pytest.mark.exhaustive
