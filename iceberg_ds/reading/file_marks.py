@@ -51,10 +51,6 @@ class Portion(Generic[_Marked]):
     marks: list[int] = field(default_factory=list)
     _words: int = 0
 
-    def of(self, files: Sequence[_Marked]) -> Portion[_Marked]:
-        """Return the portion with the same marks for these in place of its files."""
-        return Portion(self.is_by_name, list(files), self.marks)
-
     def takes(self, file: _Marked, mark: int) -> bool:
         """Return whether there is room for a file whose mark is no lower than those before."""
         is_other = not self.marks or self.marks[-1] != mark

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import reduce
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
@@ -21,6 +20,7 @@ from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
 from iceberg_ds.reading.read import Reader, check_arguments, how_read, planned_rows, session_options, why_by_python
 from iceberg_ds.reading.request import CHANGES_AFTER, CHANGES_FROM, PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.reading.spark_files import together
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.spark_types import spark_struct
 from iceberg_ds.table.variant import VariantType, holds_variant
@@ -110,7 +110,7 @@ def read_changes(  # noqa: PLR0913  # all but two by name
         (time.monotonic() - started) * 1000,
     )
     names = [*(quoted(field.name) for field in shown), *CHANGE_COLUMNS]
-    return reduce(DataFrame.unionByName, (frame.select(*names) for frame in frames))
+    return together(frame.select(*names) for frame in frames)
 
 
 def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None) -> tuple[NestedField, ...]:

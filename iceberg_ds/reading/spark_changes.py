@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,7 +33,7 @@ from iceberg_ds.reading.file_marks import Portion, constant, portions
 from iceberg_ds.reading.lives import END
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
-from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown
+from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, together
 from iceberg_ds.reading.spark_keys import EVERYWHERE, Places, SparkKeys, spark_keys
 from iceberg_ds.table.names import quoted
 
@@ -125,7 +124,7 @@ class SparkChanges:
             for number in range(max(len(plan.lives[task.work.path]) for task in some))
             for portion in portions([task for task in some if len(plan.lives[task.work.path]) > number])
         ]
-        return self._with_snapshots(reduce(_both, frames))
+        return self._with_snapshots(together(frames))
 
     def _portion(
         self, portion: Portion[ScanTask], number: int, columns: Sequence[ReadColumn], deletes: _Deletes
@@ -198,8 +197,8 @@ class SparkChanges:
         of_file = pa.chunked_array(
             [pa.repeat(pa.scalar(file, pa.int32()), len(found)) for file, found in listed.items()]
         )
-        together = pa.concat_tables(listed.values()).append_column(_OF_FILE, of_file)
-        grouped = together.group_by([_OF_FILE, _AT], use_threads=False).aggregate(
+        lives_of_files = pa.concat_tables(listed.values()).append_column(_OF_FILE, of_file)
+        grouped = lives_of_files.group_by([_OF_FILE, _AT], use_threads=False).aggregate(
             [(field.name, "list") for field in _LIFE]
         )
         since, until = (grouped.column(f"{field.name}_list").combine_chunks() for field in _LIFE)
@@ -317,7 +316,3 @@ def _hidden(
 def _until(lives: pa.Table, moment: int) -> pa.Table:
     column = pa.repeat(pa.scalar(moment, pa.int32()), len(lives))
     return lives.set_column(lives.schema.get_field_index("until"), _POSITIONS.field("until"), column)
-
-
-def _both(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionByName(other)

@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyiceberg.io import FileIO
@@ -124,6 +125,11 @@ def alike(tasks: Iterable[ScanTask], lineage: Sequence[NestedField] = ()) -> Ite
         deleted_by = frozenset(key.field_ids for key in task.work.keys)
         groups[deleted_by, frozenset(task.absent), bool(lineage) and task.lineage is not None].append(task)
     return groups.values()
+
+
+def together(frames: Iterable[DataFrame]) -> DataFrame:
+    """Return the rows of some DataFrames, one at least, that have the same columns."""
+    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def column_of(plan: ScanPlan, number: int) -> NestedField:

@@ -19,7 +19,7 @@ from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes,
 from iceberg_ds.reading.file_marks import Portion, portions
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
-from iceberg_ds.reading.spark_files import SparkFiles, column_text
+from iceberg_ds.reading.spark_files import SparkFiles, column_text, together
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_type
 
@@ -69,7 +69,7 @@ class SparkKeys:
             )
             for portion in portions([self._file(key) for key in self.keys])
         ]
-        found = reduce(_both, parts)
+        found = together(parts)
         return found if len(self.keys) == 1 else found.groupBy(*names, PLACE).agg(F.max(BELOW).alias(BELOW))
 
     def joined(self, rows: DataFrame, keys: DataFrame, how: str, *matches: Column) -> DataFrame:
@@ -83,11 +83,11 @@ class SparkKeys:
         """
         if sum(self._file(key).file_size_in_bytes for key in self.keys) <= _BROADCAST_BYTES:
             keys = F.broadcast(keys)
-        together = list(matches)
+        conditions = list(matches)
         for column in self.columns:
             mine, deleted = rows[column_text(column)], keys[_key_name(column)]
-            together.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
-        return rows.join(keys, reduce(and_, together), how)
+            conditions.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
+        return rows.join(keys, reduce(and_, conditions), how)
 
     @property
     def names(self) -> list[str]:
@@ -167,7 +167,3 @@ def spark_keys(files: SparkFiles, tasks: Iterable[ScanTask], columns: Sequence[R
 
 def _key_name(column: ReadColumn) -> str:
     return f"__key_{column.field.field_id}"
-
-
-def _both(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionByName(other)

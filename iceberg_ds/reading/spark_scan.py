@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from pyiceberg.types import NestedField
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import LongType, StringType, TimestampType
+from pyspark.sql.types import LongType, StringType
 
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
 from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_field, extra_value
 from iceberg_ds.reading.file_marks import Portion, constant, portions
 from iceberg_ds.reading.partition_column import partition_type, partitions_of
 from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, shown
+from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, shown, together
 from iceberg_ds.reading.spark_keys import without_deleted
 from iceberg_ds.table.lineage import LINEAGE, ROW_ID, is_lineage
 from iceberg_ds.table.names import quoted
@@ -54,7 +53,7 @@ class SparkScan:
         """
         self.files.let_spark_read()
         frames = list(self._frames())
-        return reduce(_both, frames) if frames else self._nothing()
+        return together(frames) if frames else self._nothing()
 
     def _frames(self) -> Iterator[DataFrame]:
         """Yield the rows of different files."""
@@ -112,10 +111,6 @@ class SparkScan:
         return [LINEAGE[name] for name in self.extras if name in LINEAGE]
 
 
-def _both(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.unionByName(other)
-
-
 def _is_visible(spark: SparkSession, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> Column:
     """Return whether the bit of a row is not set."""
     words, first = as_words(portion.files, positions)
@@ -154,6 +149,5 @@ def _extra(spark: SparkSession, name: str, portion: Portion[ScanTask]) -> Column
     elif isinstance(kind, StringType):
         value = portion.text(spark, lambda task: str(extra_value(name, task)))
     else:
-        number = portion.number(lambda task: int(extra_value(name, task)))
-        value = F.timestamp_micros(number) if isinstance(kind, TimestampType) else number.cast(kind)
+        value = portion.number(lambda task: int(extra_value(name, task))).cast(kind)
     return value.alias(name)
