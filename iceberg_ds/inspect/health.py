@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
@@ -52,6 +52,7 @@ WriterKind: TypeAlias = Literal["stream", "query", "application"]
 # The metadata file that a forecast looks ahead to, unless the user names another size.
 METADATA_LIMIT_BYTES = 5_000_000
 _NEWEST_EVENT = f"{SUMMARY_PREFIX}newest-event-ms"
+_REMOVED_DATA_FILES = "deleted-data-files"
 # How many of the newest snapshots are asked for the newest row: writers take turns, and a backfill commits old rows.
 _ASKED_SNAPSHOTS = 100
 # The largest number of times that a table is loaded, if its branch moves on and the files of the old snapshot expire.
@@ -122,6 +123,8 @@ class TableHealth:
         writers: Streams, queries and applications that the branch knows, the one with the newest commit first.
         forecast: How fast the table grows; None if its history is too short to tell.
         oldest_snapshot_age_s: Seconds since the oldest snapshot that no branch or tag is at; None without one.
+        commits_since_rewrite: Snapshots of the branch since the last one in which data files were rewritten without
+            changing rows, as compaction does; all that the branch shows if it shows no such one.
     """
 
     table: str
@@ -152,6 +155,7 @@ class TableHealth:
     writers: tuple[WriterHealth, ...] = ()
     forecast: Forecast | None = None
     oldest_snapshot_age_s: float | None = None
+    commits_since_rewrite: int = 0
 
     @property
     def deletes_per_file(self) -> float | None:
@@ -394,7 +398,15 @@ def health_of(  # noqa: PLR0913  # what was loaded, from four places
         writers=_writers(history, now_ms),
         forecast=forecast_of(metadata, branch, metadata_bytes, now_ms),
         oldest_snapshot_age_s=_age_s(_oldest_ms(metadata), now_ms),
+        commits_since_rewrite=sum(1 for _ in takewhile(lambda one: not _rewrites_data(one), history)),
     )
+
+
+def _rewrites_data(snapshot: Snapshot) -> bool:
+    """Return whether data files were rewritten without changing rows, and not only manifests or delete files."""
+    summary = snapshot.summary
+    is_replace = summary is not None and summary.operation is Operation.REPLACE
+    return is_replace and summary_entries(snapshot).get(_REMOVED_DATA_FILES, "0") != "0"
 
 
 def _oldest_ms(metadata: TableMetadata) -> int | None:

@@ -73,6 +73,11 @@ GAUGES: tuple[Gauge, ...] = (
         "Age of the oldest snapshot that no branch or tag is at.",
         lambda of: of.oldest_snapshot_age_s,
     ),
+    _gauge(
+        "commits_since_rewrite",
+        "Commits to the branch since data files were last rewritten.",
+        lambda of: of.commits_since_rewrite,
+    ),
     _gauge("lag_seconds", "Age of the newest row, by its event time.", lambda of: of.lag_s),
     _gauge(
         "commits_per_day",

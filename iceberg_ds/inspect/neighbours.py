@@ -16,7 +16,7 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from posixpath import basename, dirname
 from typing import Any
 from uuid import UUID
@@ -254,12 +254,18 @@ def _files_of(
         if (added := _added_by(state, files)) and added <= present:
             continue
         kept = referred(state)
-        logger.warning(
-            "Files that %s refers to stay: another catalog may have that state of the table, or a commit was killed. "
-            "If no catalog has it, delete this metadata file by hand, and delete orphans again",
-            state.path,
-        )
+        _tell_once(state.path)
         yield from kept
+
+
+@lru_cache(maxsize=1000)
+def _tell_once(path: str) -> None:
+    """Warn of a state whose files stay: expiry meets it each time, and a maintained table expires all day."""
+    logger.warning(
+        "Files that %s refers to stay: another catalog may have that state of the table, or a commit was killed. "
+        "If no catalog has it, delete this metadata file by hand, and delete orphans again",
+        path,
+    )
 
 
 def _files_below(table: Table, others: Sequence[State], referred: Callable[[State], Iterable[str]]) -> Iterator[str]:

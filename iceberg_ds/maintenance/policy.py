@@ -27,6 +27,8 @@ class Step(Enum):
 
 # Of so few snapshots metadata is not large.
 _FEW_SNAPSHOTS = 10
+# A single small file cannot be merged with another one.
+_MERGED_FILES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,7 @@ class MaintenancePolicy:
     Attributes:
         max_small_files: Data files below a quarter of `write.target-file-size-bytes`. Only such files, and those of
             whose rows 30 % are deleted, are rewritten: a file that was compacted is not written again for each new one.
+        max_commits: Commits to the branch since data files were last rewritten: small files are, if there are two.
         max_deletes_per_file: Delete files for each data file, on average: data files with more are rewritten.
         max_equality_delete_files: Equality delete files: they are converted.
         max_position_delete_files: Position delete files: they are rewritten into few, those without rows are dropped.
@@ -50,6 +53,7 @@ class MaintenancePolicy:
     """
 
     max_small_files: int | None = 100
+    max_commits: int | None = None
     max_deletes_per_file: float | None = None
     max_equality_delete_files: int | None = 20
     max_position_delete_files: int | None = 100
@@ -113,9 +117,11 @@ def due_steps(health: TableHealth, policy: MaintenancePolicy) -> list[Due]:
     manifests = health.data_manifests + health.delete_manifests
     by_position = health.position_delete_files if health.format_version < VERSION_3 else None
     metadata_bytes = health.metadata_bytes if health.snapshots > _FEW_SNAPSHOTS else None
+    commits = health.commits_since_rewrite if health.small_files >= _MERGED_FILES else None
     rows: tuple[tuple[Step, float | None, float | None, str], ...] = (
         (Step.CONVERT_DELETES, health.equality_delete_files, policy.max_equality_delete_files, "equality delete files"),
         (Step.REWRITE_DATA_FILES, health.small_files, policy.max_small_files, "small data files"),
+        (Step.REWRITE_DATA_FILES, commits, policy.max_commits, "commits since data files were rewritten"),
         (
             Step.REWRITE_DATA_FILES,
             health.deletes_per_file,

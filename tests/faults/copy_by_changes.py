@@ -5,9 +5,9 @@
 One process changes a table all the time: a change feed by key, with equality deletes, with deletes by position and with
 files written again; updates and deletes of rows; conversions, compactions, and the expiry of all snapshots that the
 copy has taken. Another one copies the table by its changes, as docs/reading.md shows it, again and again. Each round
-kills Python, Java and all workers of the second at a random moment. Then the copy must have the rows of the snapshot of
-the source that it says it has come to. In the end it must have those of the source, and other readers read both. Exits
-with 1 if anything is not as it must be.
+kills Python, Java and all workers of the second at a random moment, or as a copy's files are written. Then the copy
+must have the rows of the snapshot of the source that it says it has come to. In the end it must have those of the
+source, and other readers read both. Exits with 1 if anything is not as it must be.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +251,26 @@ class Changer:
                 return
 
 
+class Aim(Enum):
+    """What a kill waits for, once the job has worked for a while."""
+
+    EARLY = "at that moment"
+    ANY_CHANGE = "after some changes on the disk"
+    WRITTEN = "when a copy's files were written"
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The data files of the copy, looked at from outside: a copy that writes them has not landed."""
+
+    tables: Tables
+
+    def touched(self) -> list[int]:
+        """Return when their folder was last changed."""
+        data, _ = folders_of(self.tables.house, COPY)
+        return changed_at(data)
+
+
 @dataclass(slots=True, kw_only=True)
 class Run:
     """The two tables, and all that happens to them.
@@ -315,16 +336,20 @@ class Run:
     def _round(self, drivers: Drivers, changer: Changer, draw: random.Random) -> None:
         """Let the job copy in a driver, and kill it."""
         length_s, moment = draw.uniform(0, _LONGEST_ROUND_S), Moment.draw(draw, _MOST_CHANGES)
-        is_early, most_ahead = draw.random() < 1 / 4, draw.choice(MOST_AHEAD)
+        aim, most_ahead = draw.choice(list(Aim)), draw.choice(MOST_AHEAD)
         before, landed, untouched = self._strays(), len(self.landed), self.touched()
 
         def wait(has_ended: Callable[[], bool]) -> None:
-            if is_early:
+            if aim is Aim.EARLY:
                 wait_for_s(length_s, has_ended)
                 return
             wait_for_change(self, untouched, has_ended)
             wait_for_s(length_s, has_ended)
-            moment.wait(self, self.touched(), has_ended)
+            if aim is Aim.ANY_CHANGE:
+                moment.wait(self, self.touched(), has_ended)
+                return
+            written = _Written(self.tables)
+            replace(moment, changes=1).wait(written, written.touched(), has_ended)
 
         with changer.at_work(most_ahead):
             error = drivers.kill(dump(self.tables.copying(_MORE_THAN_A_ROUND)), wait)
@@ -339,9 +364,8 @@ class Run:
         behind = self.tables.ahead()
         self.most_behind = max(self.most_behind, behind)
         upkeep = self._keep_up(changer, draw)
-        told = "" if is_early else f", {moment.changes} changes and {moment.delay_s:.3f} s"
         say(
-            f"kill {self.kills}, {length_s:.1f} s{told} on: {met}; "
+            f"kill {self.kills}, {length_s:.1f} s on, {aim.value}: {met}; "
             f"{len(self.landed) - landed} copies landed, {behind} snapshots behind; {sum(self.done.values())} changes "
             f"of the source; then: {upkeep}; problems: {len(self.problems)}"
         )

@@ -28,6 +28,8 @@ from iceberg_ds.inspect import live_files
 from iceberg_ds.inspect.contents import ListedFile
 from iceberg_ds.inspect.health import HealthReader, age_text, health_of, size_text, small_below_bytes
 from iceberg_ds.inspect.live_files import FileCounts, LiveFiles, LiveFilesReader
+from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files
+from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests
 from iceberg_ds.messages import TaskMetrics
 from iceberg_ds.metrics.report import TaskFigures
 from iceberg_ds.snapshots.txn import EPOCHS, TXNS, StreamRecord, TxnMarker, marker_property, stream_property
@@ -386,6 +388,21 @@ def test_ages_are_never_negative_when_clocks_are_ahead() -> None:
 
     assert (health.last_commit_age_s, health.lag_s, health.writers[0].age_s, health.writers[0].lag_s) == (0, 0, 0, 0)
     assert health.forecast is None
+
+
+def test_commits_count_since_data_files_were_rewritten(sink: Sink, warehouse: Path) -> None:
+    """A policy by commits would call for a compaction right after one, or never again."""
+    reader, options = HealthReader(sink.options), {"warehouse": str(warehouse)}
+    sink.append(1)
+    sink.append(2)
+    assert reader.read().commits_since_rewrite == 2
+
+    rewrite_data_files(NAME, options={**options, "rewrite-all": "true"})
+    assert reader.read().commits_since_rewrite == 0
+    sink.append(3)
+    rewrite_manifests(NAME, options=options)
+
+    assert reader.read().commits_since_rewrite == 2
 
 
 def test_oldest_snapshot_is_one_that_may_expire() -> None:

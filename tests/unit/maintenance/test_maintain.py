@@ -153,6 +153,27 @@ def test_snapshots_expire_that_are_too_old(sink: Sink, monkeypatch: pytest.Monke
     assert ids(sink) == [0, 1, 2]
 
 
+def test_files_are_merged_after_so_many_commits(sink: Sink) -> None:
+    """A quiet table would keep its small files for as long as they are few."""
+    policy = MaintenancePolicy(max_commits=2)
+    for number in range(2):
+        sink.append(number, of_epoch=epoch(number))
+    assert maintain(sink, policy).steps == ()
+    sink.append(2, of_epoch=epoch(2))
+
+    result = maintain(sink, policy)
+
+    assert [(one.step, one.reason) for one in result.steps] == [
+        ("rewrite_data_files", "3 commits since data files were rewritten, more than 2")
+    ]
+    assert result.after is not None
+    assert (result.after.small_files, result.after.commits_since_rewrite) == (1, 0)
+    for number in range(3, 6):
+        sink.append(of_epoch=epoch(number))
+    assert maintain(sink, policy).steps == ()
+    assert ids(sink) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("snapshots", [10, 11])
 def test_few_snapshots_do_not_make_metadata_large(snapshots: int, sink: Sink) -> None:
     """Each look would take the lease, and find nothing to do."""
