@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -52,6 +52,7 @@ from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPla
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.version_3 import first_row_id, manifest_first_row_id
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-_READERS = 8
 # The largest number of entries of a manifest that replaces others.
 MANIFEST_ENTRIES = 5_000
 
@@ -89,8 +89,7 @@ class SnapshotReader:
         """Return the files of a snapshot; for None, no files."""
         manifests = live_manifests(io, snapshot)
         missing = [found for found in manifests if _key(found) not in self._known]
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-            read = list(readers.map(lambda found: live_entries(io, found), missing))
+        read = list(in_parallel(partial(live_entries, io), missing))
         known = {**self._known, **{_key(found): entries for found, entries in zip(missing, read, strict=True)}}
         self._known = {_key(found): known[_key(found)] for found in manifests}
         entries = {found: self._known[_key(found)] for found in manifests}

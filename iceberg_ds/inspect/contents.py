@@ -7,15 +7,12 @@ several ways; in doubt, two paths count as the same file, so that a file is rath
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeVar
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -32,16 +29,11 @@ from pyiceberg.typedef import Record
 
 from iceberg_ds.deletes.index import only_path
 from iceberg_ds.inspect.checklist import CheckFailedError
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.snapshots.manifests import stored_entries
 from iceberg_ds.snapshots.version_3 import deletion_vector, first_row_id, read_list, referenced_data_file
 
 _EXAMPLES = 5
-_THREADS = 16
-# The largest number of results that wait for their turn.
-_WINDOW = 1024
-
-_Item = TypeVar("_Item")
-_Found = TypeVar("_Found")
 SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
 _LOCAL = re.compile(r"^(file:(//(localhost)?(?=/))?)?(?=/)")
 
@@ -71,23 +63,6 @@ def counted(number: int, thing: str) -> str:
     if thing.endswith("y") and not thing.endswith("ey"):
         return f"{number:,} {thing.removesuffix('y')}ies"
     return f"{number:,} {thing}{'es' if thing.endswith('nch') else 's'}"
-
-
-def in_parallel(
-    call: Callable[[_Item], _Found], items: Iterable[_Item], at_once: int = _THREADS, waiting: int = _WINDOW
-) -> Iterator[_Found]:
-    """Yield what `call` returns for each item, in order.
-
-    Args:
-        call: Is called in threads.
-        items: Are taken as they are needed.
-        at_once: How many calls run at once.
-        waiting: The largest number of results that wait for their turn.
-    """
-    remaining = iter(items)
-    with ThreadPoolExecutor(at_once, thread_name_prefix="iceberg-ds-verify") as pool:
-        while window := list(itertools.islice(remaining, waiting)):
-            yield from pool.map(call, window)
 
 
 def why_unreadable(error: Exception) -> str:

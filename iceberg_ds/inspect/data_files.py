@@ -20,7 +20,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestFile
 from pyiceberg.table import Table
 
-from iceberg_ds.inspect.contents import Contents, ListedFile, in_parallel, why_unreadable
+from iceberg_ds.inspect.contents import Contents, ListedFile, why_unreadable
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.snapshots.manifests import all_entries
 from iceberg_ds.table.projection import field_id

@@ -15,7 +15,8 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.inspect.contents import ListedFile, in_parallel
+from iceberg_ds.inspect.contents import ListedFile
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.txn import is_number

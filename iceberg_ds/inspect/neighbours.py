@@ -32,12 +32,12 @@ from iceberg_ds.inspect.contents import (
     counted,
     file_key,
     folder_key,
-    in_parallel,
     read_listed,
     why_unreadable,
 )
 from iceberg_ds.inspect.orphan_rules import FOLDERS_OF_FORMATS, is_of_other_format
 from iceberg_ds.io.listing import LISTED_PLACES, can_list, is_metadata_file, stored_files
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.places import FOLDER_PROPERTIES, why_not_a_place
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.refs import last_sequence_number

@@ -24,9 +24,9 @@ from iceberg_ds.inspect.contents import (
     counted,
     file_key,
     found,
-    in_parallel,
     why_unreadable,
 )
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.writers.deletion_vectors import DeletionVector, read_vector, vector_owners, vector_positions
 from iceberg_ds.writers.position_deletes import positions_by_file, without
 

@@ -24,11 +24,11 @@ from iceberg_ds.inspect.contents import (
     file_key,
     folder_key,
     forget_links,
-    in_parallel,
     read_lists,
     within_store,
 )
 from iceberg_ds.inspect.neighbours import OfOthers, State, has_one_meaning, named_folders, referred_by
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.snapshots.manifests import live_paths
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyiceberg.io import FileIO
 
-from iceberg_ds.inspect.contents import in_parallel, why_unreadable
+from iceberg_ds.inspect.contents import why_unreadable
 from iceberg_ds.inspect.orphan_rules import (
     EVERY_FILE,
     FOLDERS_OF_FORMATS,
@@ -27,6 +27,7 @@ from iceberg_ds.inspect.orphan_rules import (
 )
 from iceberg_ds.io.files import file_io, is_local, local_path
 from iceberg_ds.io.listing import ListingPart, file_at, files_of_part, is_metadata_file, stored_files
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import live_paths

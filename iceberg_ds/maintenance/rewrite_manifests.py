@@ -20,8 +20,8 @@ import math
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
@@ -44,6 +44,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.maintenance.clustered_entries import EntrySort, PartitionOrder
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.options.file_settings import new_write
@@ -461,6 +462,4 @@ def _files(manifest: ManifestFile) -> int:
 
 def _read(io: FileIO, manifests: Sequence[ManifestFile]) -> Iterator[list[ManifestEntry]]:
     """Yield the live entries of each manifest, in order; few manifests are read at once."""
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-        for start in range(0, len(manifests), _READERS):
-            yield from readers.map(lambda found: live_entries(io, found), manifests[start : start + _READERS])
+    return in_parallel(partial(live_entries, io), manifests, _READERS, waiting=_READERS)

@@ -19,6 +19,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.index import LiveFile, all_specs
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
 from iceberg_ds.reading.extras import DELETE, INSERT
@@ -26,6 +27,9 @@ from iceberg_ds.reading.lives import Lives
 from iceberg_ds.reading.scan import ScanPlan, live_files, naming_manifests, plan_files
 from iceberg_ds.reading.scan_task import Change, ScanTask
 from iceberg_ds.snapshots.manifests import live_manifests
+
+# Snapshots whose manifests are read side by side: in memory are those of so many.
+_STEPS_AT_ONCE = 8
 
 
 def plan_changes(  # noqa: PLR0913  # the last one is seldom given
@@ -56,9 +60,9 @@ def plan_changes(  # noqa: PLR0913  # the last one is seldom given
     tasks, early_times, lives, key_lives = list[ScanTask](), set[int](), Lives(), Lives()
     deletes, key_files = dict[str, DataFile](), dict[str, DataFile]()
     key_types = dict[int, IcebergType]()
-    for step in steps:
-        before, after, is_whole = planner.states(step)
-        looked_at = None if is_whole else before.data_paths | after.data_paths
+    for look, before, after in planner.states(steps):
+        step = look.step
+        looked_at = None if look.is_whole else before.data_paths | after.data_paths
         for moment, state in ((2 * step.ordinal, before), (2 * step.ordinal + 1, after)):
             lives.note(moment, state.data_paths, looked_at)
             key_lives.note(moment, state.key_paths)
@@ -158,6 +162,28 @@ class _State:
         return {task.work.path for task in self.plan.tasks}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """The manifests of a snapshot and of its parent, as far as they are looked at.
+
+    Attributes:
+        step: The snapshot.
+        before: Manifests of its parent.
+        after: Manifests of the snapshot.
+        is_whole: Whether these are all. Else data files that both have are left out: nothing about their rows differs.
+    """
+
+    step: ChangeStep
+    before: Sequence[ManifestFile]
+    after: Sequence[ManifestFile]
+    is_whole: bool
+
+    def by_snapshot(self) -> Iterator[tuple[Snapshot | None, ManifestFile]]:
+        """Yield each manifest with the snapshot that lists it."""
+        yield from ((self.step.parent, one) for one in self.before)
+        yield from ((self.step.snapshot, one) for one in self.after)
+
+
 class _Planner:
     """Plans snapshots one after the other, as far as each differs from its parent."""
 
@@ -168,14 +194,21 @@ class _Planner:
         self._metadata = metadata
         self._io = io
         self._schema = schema
-        self._files = known  # of the manifests that were read for the last step
+        self._files = known  # of the manifests that were read for the last steps
         self._last: tuple[int, list[str], _State] | None = None
 
-    def states(self, step: ChangeStep) -> tuple[_State, _State, bool]:
-        """Return a snapshot's parent and the snapshot, and whether with all their files.
+    def states(self, steps: Sequence[ChangeStep]) -> Iterator[tuple[_Look, _State, _State]]:
+        """Yield what is looked at for each snapshot, its parent and the snapshot.
 
-        Data files that both have are left out if nothing about their rows can differ.
+        What some snapshots need is read side by side, and forgotten when the next ones do not need it.
         """
+        for start in range(0, len(steps), _STEPS_AT_ONCE):
+            looks = list(in_parallel(self._look, steps[start : start + _STEPS_AT_ONCE]))
+            self._read(looks)
+            for look in looks:
+                yield look, self._state(look.step.parent, look.before), self._state(look.step.snapshot, look.after)
+
+    def _look(self, step: ChangeStep) -> _Look:
         old, new = self._manifests(step.parent), self._manifests(step.snapshot)
         is_whole = _deletes(old) != _deletes(new)
         if not is_whole:
@@ -183,23 +216,28 @@ class _Planner:
             old, new = (
                 [one for one in some if _is_deletes(one) or one.manifest_path not in shared] for some in (old, new)
             )
-        before = self._state(step.parent, old)
-        after = self._state(step.snapshot, new)
-        for path in self._files.keys() - _paths([*old, *new]):
-            del self._files[path]
-        return before, after, is_whole
+        return _Look(step=step, before=old, after=new, is_whole=is_whole)
 
     def _manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         with naming_manifests(self._name, self._io, snapshot):
             return live_manifests(self._io, snapshot)
 
+    def _read(self, looks: Sequence[_Look]) -> None:
+        """Read the manifests that are not known yet; forget those that are not looked at."""
+        wanted = {one.manifest_path: (snapshot, one) for look in looks for snapshot, one in look.by_snapshot()}
+        for path in self._files.keys() - wanted.keys():
+            del self._files[path]
+        missing = {path: found for path, found in wanted.items() if path not in self._files}
+        self._files |= zip(missing, in_parallel(self._live_files, missing.values()), strict=True)
+
+    def _live_files(self, found: tuple[Snapshot | None, ManifestFile]) -> list[LiveFile]:
+        snapshot, manifest = found
+        with naming_manifests(self._name, self._io, snapshot):
+            return live_files(self._io, manifest)
+
     def _state(self, snapshot: Snapshot | None, manifests: Sequence[ManifestFile]) -> _State:
         key = (0 if snapshot is None else snapshot.snapshot_id, [one.manifest_path for one in manifests])
         if self._last is None or self._last[:2] != key:
-            with naming_manifests(self._name, self._io, snapshot):
-                unread = [one for one in manifests if one.manifest_path not in self._files]
-                read = zip(unread, live_files(self._io, unread), strict=True)
-                self._files |= {manifest.manifest_path: files for manifest, files in read}
             files = [live for manifest in manifests for live in self._files[manifest.manifest_path]]
             plan = plan_files(self._name, self._metadata, self._schema, snapshot, files)
             keys = (one.path for one in files if one.data_file.content is DataFileContent.EQUALITY_DELETES)

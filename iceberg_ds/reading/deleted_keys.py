@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,11 +18,11 @@ from pyiceberg.types import (
 )
 
 from iceberg_ds.deletes.key_reader import ColumnReader, canonical_type
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.table.arrow_schema import arrow_type
 
 # The most keys that the driver reads.
 MOST_KEYS = 1_000_000
-_READERS = 8
 BELOW, PLACE = "__below", "__place"
 
 
@@ -67,8 +66,7 @@ def deleted_keys(io: FileIO, types: Mapping[int, IcebergType], files: Sequence[K
             for batch in ColumnReader(io, file.path, types).batches()
         ]
 
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-        found = pa.Table.from_batches([batch for batches in readers.map(read, files) for batch in batches], schema)
+    found = pa.Table.from_batches([batch for batches in in_parallel(read, files) for batch in batches], schema)
     together = found.group_by(schema.names[:-1]).aggregate([(BELOW, "max")])
     shown = [_shown(together.column(str(number)).combine_chunks(), kind) for number, kind in types.items()]
     return pa.table([*shown, together.column(PLACE), together.column(f"{BELOW}_max")], names=schema.names)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
@@ -23,7 +24,6 @@ from iceberg_ds.writers.position_deletes import positions_by_file
 Source: TypeAlias = "str | DeletionVector"
 # The largest number of deleted positions that the driver reads.
 MOST_POSITIONS = 20_000_000
-_READERS = 8
 _WORD_BITS = 64
 
 
@@ -70,14 +70,13 @@ def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str
         for path in task.work.positions:
             wanted[path][task.work.path] = None
     found: dict[tuple[str, Source], list[pa.Array]] = defaultdict(list)
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-        of_vectors = readers.map(lambda vector: vector_positions(io, vector), vectors)
-        for (vector, path), positions in zip(vectors.items(), of_vectors, strict=True):
-            found[path, vector].append(positions)
-        of_files = readers.map(lambda path: [*positions_by_file(io, path, [*wanted[path]])], wanted)
-        for source, listed in zip(wanted, of_files, strict=True):
-            for path, positions in listed:
-                found[path, source].append(positions)
+    of_vectors = in_parallel(partial(vector_positions, io), vectors)
+    for (vector, path), positions in zip(vectors.items(), of_vectors, strict=True):
+        found[path, vector].append(positions)
+    of_files = in_parallel(lambda path: [*positions_by_file(io, path, [*wanted[path]])], wanted)
+    for source, listed in zip(wanted, of_files, strict=True):
+        for path, positions in listed:
+            found[path, source].append(positions)
     return {key: pa.chunked_array(arrays, pa.int64()) for key, arrays in found.items()}
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import partial
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -35,6 +35,7 @@ from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
 from iceberg_ds.expressions.parser import Tree
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.lives import Life
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.secrets import mask_text, masked_cause
@@ -43,7 +44,6 @@ from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
 
 logger = logging.getLogger(__name__)
 
-_READERS = 8
 # 1583-01-01, in days since 1970: Spark shifts earlier times in filters that it pushes down.
 _FIRST_DAY, _DAY_US = -141_349, 86_400_000_000
 
@@ -263,7 +263,7 @@ def _read(
     with naming_manifests(name, io, snapshot):
         manifests = live_manifests(io, snapshot)
         wanted = [one for one in manifests if one.content != 0 or meant is None or meant.may_touch(one)]
-        files = [live for listed in live_files(io, wanted) for live in listed]
+        files = [live for listed in in_parallel(partial(live_files, io), wanted) for live in listed]
     skipped = [one for one in manifests if one not in wanted]
     total = sum((one.added_files_count or 0) + (one.existing_files_count or 0) for one in skipped)
     total += sum(live.data_file.content == DataFileContent.DATA for live in files)
@@ -289,18 +289,10 @@ def naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Iterat
         ) from masked_cause(error, io.properties)
 
 
-def live_files(io: FileIO, manifests: Sequence[ManifestFile]) -> list[list[LiveFile]]:
-    """Return the live files of each of some manifests."""
-    return [
-        [_live_file(entry) for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
-        for entries in _entries(io, manifests)
-    ]
-
-
-def _entries(io: FileIO, manifests: Sequence[ManifestFile]) -> list[list[ManifestEntry]]:
-    """Return the entries of each of some manifests."""
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-read") as readers:
-        return list(readers.map(lambda one: all_entries(io, one), manifests))
+def live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
+    """Return the live files of a manifest."""
+    entries = all_entries(io, manifest)
+    return [_live_file(entry) for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
 
 
 def _live_file(entry: ManifestEntry) -> LiveFile:
@@ -330,7 +322,7 @@ def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapsh
         ]
         added = [
             _live_file(entry)
-            for entries in _entries(io, manifests)
+            for entries in in_parallel(partial(all_entries, io), manifests)
             for entry in entries
             if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number
         ]

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 
 from pyiceberg.io import FileIO
@@ -28,6 +29,7 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.parsing import whole_number
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.secrets import mask_text
@@ -38,7 +40,6 @@ from iceberg_ds.table.bin_packing import packed
 
 logger = logging.getLogger(__name__)
 
-_READERS = 8
 # A manifest that waits longer may be taken for an orphan file, and be deleted by a clean-up.
 _FRESH_S = 3600
 # A stream's commit merges by itself only from this many times the manifests that are merged beside the stream.
@@ -147,8 +148,7 @@ def merge(
 def _merge(
     io: FileIO, metadata: TableMetadata, group: Sequence[ManifestFile], path: str, write: WriteIdentity
 ) -> Merged:
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="iceberg-ds-merge-read") as readers:
-        entries = [entry for read in readers.map(lambda manifest: live_entries(io, manifest), group) for entry in read]
+    entries = [entry for read in in_parallel(partial(live_entries, io), group) for entry in read]
     draft = draft_merged(path, group[0], entries)
     (file,) = write_manifests(io, metadata, [draft], write)
     files = sum((found.added_files_count or 0) + (found.existing_files_count or 0) for found in group)

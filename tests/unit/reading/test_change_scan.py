@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.typedef import Record
 from support.tables.changes_by_others import expire, head_of
 from support.tables.data_rewrites import rewrite
@@ -16,6 +18,7 @@ from support.tables.metadata import line, metadata_of
 from support.tables.reading import changes_by_tasks, planned
 from support.tables.sink import Row, Sink, rows
 
+from iceberg_ds.deletes.index import LiveFile
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.errors import OptionError, StreamHistoryError
 from iceberg_ds.reading import change_scan
@@ -127,19 +130,27 @@ def test_file_is_not_read_for_deletes_that_were_merged(
     assert [one.state[1] for one in left] == ["DELETE", "INSERT"] if is_read else ["DELETE"]
 
 
-def test_manifests_that_stay_are_not_read(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifests_are_read_side_by_side_and_those_that_stay_are_not(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The changes of a minute in a large table would read all its manifests, snapshot by snapshot."""
     for number in range(6):
         sink.append(number)
     snapshots = [snapshot.snapshot_id for snapshot in sink.table().metadata.snapshots]
-    read: list[int] = []
-    inner = change_scan.live_files
-    monkeypatch.setattr(change_scan, "live_files", lambda io, some: read.append(len(some)) or inner(io, some))
+    read: list[str] = []
+    inner, together = change_scan.live_files, Barrier(3, timeout=30)
+
+    def live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
+        read.append(manifest.manifest_path)
+        together.wait()  # each snapshot would wait for the store anew
+        return inner(io, manifest)
+
+    monkeypatch.setattr(change_scan, "live_files", live_files)
 
     plan = planned(sink, changes_after_snapshot_id=snapshots[2], snapshot_id=snapshots[-1]).plan
 
     assert [task.state[0] for task in plan.tasks] == [0, 1, 2]
-    assert sum(read) == 3
+    assert len(read) == len(set(read)) == 3
 
 
 def test_changes_without_history_are_refused(sink: Sink) -> None:
