@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import (
     BadRequestError,
@@ -18,9 +19,11 @@ from pyiceberg.exceptions import (
     UnauthorizedError,
 )
 from pyiceberg.table import Table
-from requests import HTTPError, RequestException, Response
 
 from iceberg_ds.error_hints import Cause, causes_of, diagnose
+
+if TYPE_CHECKING:
+    from requests import Response
 
 # Errors by which a catalog says that it did not carry out the request.
 _REFUSALS = (
@@ -178,6 +181,8 @@ def sent_login(failure: BaseException) -> dict[str, str]:
 
     PyIceberg fetches it with the credential, and servers quote it in their answers.
     """
+    from requests import RequestException  # noqa: PLC0415  # commits that land need none of it
+
     requests = (link.request for link in causes_of(failure) if isinstance(link, RequestException) and link.request)
     found = next((request.headers.get(_LOGIN) for request in requests if request.headers), None)
     return {} if found is None else {f"header.{_LOGIN}": str(found)}
@@ -192,6 +197,8 @@ def behind_immutable(failure: BaseException) -> BaseException:
 
 def _answer(failure: BaseException) -> Response | None:
     """Return the HTTP answer behind a failure, or None."""
+    from requests import HTTPError  # noqa: PLC0415  # commits that land need none of it
+
     return next((link.response for link in causes_of(failure) if isinstance(link, HTTPError)), None)
 
 
