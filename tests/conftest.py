@@ -21,6 +21,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 from sqlalchemy import Engine, create_engine, event
 from support.catalogs.faulty_catalog import FaultyCatalog
+from support.exhaustive import spare
 from support.tables.sink import Sink, embedded_options
 
 from iceberg_ds.catalog.client import CatalogClient, connect
@@ -32,7 +33,7 @@ _NO_SHRINKING = [Phase.explicit, Phase.generate]
 settings.register_profile("dev", max_examples=30, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "ci",
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     suppress_health_check=_SLOW,
     derandomize=True,
@@ -42,6 +43,12 @@ settings.register_profile(
 settings.register_profile("all", settings.get_profile("ci"), max_examples=90)
 settings.register_profile("nightly", max_examples=1000, deadline=None, suppress_health_check=_SLOW)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what is exhaustive, before pytest looks at the marks."""
+    spare(items)
 
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000

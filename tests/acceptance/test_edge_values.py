@@ -20,6 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
+from support.exhaustive import EXHAUSTIVE
 from support.spark.tables import read_with_chdb
 from support.tables.sink import IDENTIFIER, Row, Sink, arrow_batch, local
 
@@ -349,6 +350,7 @@ def test_text_and_bytes_come_back_as_what_the_table_holds(
 
 
 @pytest.mark.timeout(900)
+@EXHAUSTIVE
 def test_text_and_bytes_come_back_through_icebergs_own_runtime(shared: SharedCatalog) -> None:
     """The engines that most tables are read with would read other values."""
     fields = [NestedField(1, "id", ice.LongType()), NestedField(2, "u", ice.UUIDType())]

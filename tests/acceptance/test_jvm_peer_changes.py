@@ -259,6 +259,7 @@ def test_columns_that_the_jvm_changed(shared: SharedCatalog, change: Change) -> 
     shared.check_filters(rows, change.schema)
 
 
+@EXHAUSTIVE
 def test_source_of_a_former_partition_field_is_dropped_in_version_1(shared: SharedCatalog) -> None:
     """A table could never be written again; the peer itself fails with "Cannot build accessor for field"."""
     shared.create_by_jvm(WIDE_COLUMNS, "PARTITIONED BY (name, bucket(4, id)) TBLPROPERTIES ('format-version' = '1')")

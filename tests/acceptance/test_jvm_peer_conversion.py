@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from support.catalogs.shared_catalog import SharedCatalog
 from support.checks.reader import rows_of
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.keys.conversions import ENCODINGS, convert, keyed_deletes
 from support.tables.delete_files import delete_equal, with_ids
 from support.tables.sink import NAME, Sink
@@ -104,6 +104,7 @@ def test_runtime_goes_on_writing_and_compacting_afterwards(shared: SharedCatalog
 
 
 @pytest.mark.parametrize("keeps_numbers", few(1, ["true", "false"]))
+@EXHAUSTIVE
 def test_compaction_before_a_conversion(shared: SharedCatalog, keeps_numbers: str) -> None:
     """Rows of compacted files would be hidden by deletes that are older than they are."""
     sink = make(shared)
@@ -118,6 +119,7 @@ def test_compaction_before_a_conversion(shared: SharedCatalog, keeps_numbers: st
 
 
 @pytest.mark.parametrize("encoding", few(1, ENCODINGS))
+@EXHAUSTIVE
 def test_summary_is_understood(shared: SharedCatalog, encoding: RowEncoding) -> None:
     """Spark's streaming readers would take a conversion for new rows, or compactions not see what it marks."""
     sink = make(shared)

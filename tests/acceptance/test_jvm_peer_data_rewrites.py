@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from support.catalogs.shared_catalog import SharedCatalog
 from support.checks.reader import rows_of
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.keys.conversions import meanwhile
 from support.tables.data_rewrites import rewrite
 from support.tables.delete_files import delete_equal, with_ids
@@ -94,6 +94,7 @@ def test_deletes_of_the_runtime_meanwhile_are_moved(shared: SharedCatalog, state
     assert sorted(found["id"] for found in rows_of(sink.table())) == [found[0] for found in read(shared)]
 
 
+@EXHAUSTIVE
 def test_compactions_of_both_side_by_side_keep_the_rows(shared: SharedCatalog) -> None:
     """Each would replace what the other has replaced."""
     sink = make(shared)

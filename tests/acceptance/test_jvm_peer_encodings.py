@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
+from support.exhaustive import EXHAUSTIVE
 from support.peer.jvm_peer import Row
 from support.spark.tables import read_with_chdb
 from support.tables.event_rows import struct
@@ -76,6 +77,7 @@ def encodings(shared: SharedCatalog) -> set[str]:
     return {encoding for chunk in chunks for encoding in chunk.encodings}
 
 
+@EXHAUSTIVE
 def test_every_reader_reads_chosen_encodings(shared: SharedCatalog) -> None:
     """Tables would be unreadable, or full of other values, for the engines that the project promises."""
     rows = make_rows()

@@ -103,7 +103,7 @@ MAINTENANCE: dict[str, list[tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("procedures", few(2, MAINTENANCE.values()), ids=MAINTENANCE.keys())
+@pytest.mark.parametrize("procedures", few(1, MAINTENANCE.values()), ids=MAINTENANCE.keys())
 def test_maintenance_by_the_jvm_between_epochs(shared: SharedCatalog, procedures: list[tuple[str, str]]) -> None:
     """A stream that goes on after maintenance would lose rows, or write an epoch a second time."""
     shared.create_by_jvm(EVENT_COLUMNS, BY_REGION)
@@ -202,6 +202,7 @@ def test_columns_with_every_kind_of_name(shared: SharedCatalog) -> None:
     shared.check_filters([*ours, *theirs], schema)
 
 
+@EXHAUSTIVE
 def test_required_columns_of_the_jvm(shared: SharedCatalog) -> None:
     """Tables whose columns may not be null could not be written, or not be read by others."""
     nested = "STRUCT<x: INT NOT NULL, y: STRING>"

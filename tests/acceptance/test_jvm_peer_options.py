@@ -35,6 +35,7 @@ def test_new_table_of_the_sink(shared: SharedCatalog, options: dict[str, str]) -
     shared.check_filters([*ours, *theirs, *make_events(12)], EVENT)
 
 
+@EXHAUSTIVE
 def test_columns_of_a_new_table_are_as_the_jvm_makes_them(shared: SharedCatalog) -> None:
     """A table that the sink makes would refuse nulls that one of `CREATE TABLE AS SELECT` takes."""
     query = "SELECT id, struct(id AS x) AS s, array(struct(id AS x)) AS l, map('k', struct(id AS x)) AS m FROM range(1)"
@@ -85,6 +86,7 @@ def test_partition_by_makes_the_spec_that_the_jvm_makes(shared: SharedCatalog) -
     ]
 
 
+@EXHAUSTIVE
 def test_branch_that_the_sink_makes(shared: SharedCatalog) -> None:
     """Rows that were to be checked first would be read by everybody, or by nobody."""
     shared.append(make_events(0), EVENT)
@@ -150,6 +152,7 @@ def test_partitioning_that_the_sink_changes(shared: SharedCatalog) -> None:
     shared.check_filters([*rows, *make_events(24), *make_events(36)], EVENT)
 
 
+@EXHAUSTIVE
 def test_columns_and_fields_that_a_dataframe_lacks(shared: SharedCatalog) -> None:
     """A job that wrote to a table with more columns than it has would have to name them all."""
     shared.create_by_jvm("id BIGINT, name STRING, place STRUCT<x: INT, y: STRING>", "PARTITIONED BY (name)")

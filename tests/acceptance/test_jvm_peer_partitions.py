@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from pyiceberg.types import TimeType
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.keys.conversions import convert
 from support.tables.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition
 from support.tables.sink import NAME
@@ -23,6 +23,7 @@ KNOWN_KEYS = {name: column for name, column in BY_KEYS.columns.items() if not is
 @pytest.mark.parametrize(
     "every", few(1, [replace(BY_KEYS, columns=KNOWN_KEYS), BY_OTHERS]), ids=["by key", "by others"]
 )
+@EXHAUSTIVE
 def test_rows_are_found_in_every_partition_whoever_wrote_them(shared: SharedCatalog, every: EveryPartition) -> None:
     """Every upsert into a table of the runtime's would double every key, or bring deleted rows back."""
     modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}

@@ -73,6 +73,7 @@ def test_types_are_those_of_the_defaults_of_the_jvm(peer: JvmPeer) -> None:
 
 
 @pytest.mark.parametrize("codec", few(2, ["zstd", "gzip", None]))
+@EXHAUSTIVE
 def test_peer_writes_with_a_level_unless_the_codec_is_gzip(shared: SharedCatalog, codec: str | None) -> None:
     """The sink would make a table that the runtime cannot write, or refuse one that it can."""
     properties = {"write.parquet.compression-level": "3", **({} if codec is None else {CODEC: codec})}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.catalogs.shared_catalog import SharedCatalog
+from support.exhaustive import EXHAUSTIVE
 from support.peer.jvm_peer import CATALOG
 from support.tables.rewrites import manifests_of, rewrite_manifests, rewrite_position_deletes
 from support.tables.sink import NAME
@@ -59,6 +60,7 @@ def check(shared: SharedCatalog, before: list[list[Any]]) -> None:
     assert result.ok, str(result)
 
 
+@EXHAUSTIVE
 def test_figures_and_rows_are_those_of_the_runtime(shared: SharedCatalog) -> None:
     """A user who comes from the runtime would read other figures, or other rows."""
     make(shared, NAME)

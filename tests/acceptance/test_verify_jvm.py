@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.tables.damage import Listing
 from support.tables.sink import NAME, local
 
@@ -56,6 +56,7 @@ def test_table_of_the_jvm_runtime_with_row_level_deletes_is_whole(shared: Shared
     assert result.orphans == ()
 
 
+@EXHAUSTIVE
 def test_table_that_the_jvm_runtime_has_compacted_and_expired_is_whole(shared: SharedCatalog) -> None:
     """Maintenance would make a table look broken."""
     change(shared, 2)
@@ -99,6 +100,7 @@ def test_table_of_version_3_that_both_have_changed_is_whole(shared: SharedCatalo
     assert checks["rows of deletion vectors"] == "ok"
 
 
+@EXHAUSTIVE
 def test_delete_file_of_the_jvm_runtime_that_is_missing_is_found(shared: SharedCatalog) -> None:
     """Deleted rows would come back unseen."""
     change(shared, 3)

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 from support.checks.invariants import unreferenced_files
+from support.exhaustive import EXHAUSTIVE
 from support.spark.jobs import BatchJob, numbered
 from support.spark.process import wait_until
 from support.spark.stream_upstream import HeldBack, finished_tasks
@@ -73,6 +74,7 @@ def check_finished_task_left_nothing(house: Warehouse) -> None:
     assert not [path for path in unreferenced_files(house.table()) if path.name.startswith("00000-")]
 
 
+@EXHAUSTIVE
 def test_failing_query_commits_nothing(used: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Half of a result would be in the table: a task whose rows fail above the sink ends there as if it were done."""
     gate = tmp_path / "gate"

@@ -116,6 +116,7 @@ def test_stream_with_a_version_is_refused_and_told_where_it_counts(stream: Strea
     assert not stream.warehouse.has_table()
 
 
+@EXHAUSTIVE
 def test_batch_with_the_name_of_a_stream_is_refused(house: Warehouse, spark: SparkSession) -> None:
     """A user of foreachBatch would believe that a wiped checkpoint is refused."""
     with pytest.raises(PySparkException, match="'stream-name' is for writeStream"):

@@ -98,6 +98,7 @@ def test_committer_dies_after_commit(begun: Stream, spark: SparkSession, action:
     assert not begun.orphans()
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("action", few(1, [Action.KILL_WORKER, Action.EXIT_WORKER]))
 def test_committer_dies_before_commit(begun: Stream, spark: SparkSession, action: Action) -> None:
     """The rows of the epoch would be lost."""

@@ -29,6 +29,7 @@ def finished(stream: Stream, spark: SparkSession) -> Stream:
     return stream
 
 
+@EXHAUSTIVE
 def test_wiped_checkpoint_is_refused_and_accepted_once(finished: Stream, spark: SparkSession) -> None:
     """A stream whose checkpoint was lost would write all rows of its source again, with each loss."""
     first = query_id(finished)

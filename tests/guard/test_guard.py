@@ -14,8 +14,11 @@ import pytest
 from guard.limits import MEASURED, growths, limit_of, sunk
 from guard.measuring import FORBIDDEN, MEASURES, ON_HISTORY, ON_REST_HISTORY, Figures, Place, measure
 from guard.show import table, write
+from support.exhaustive import EXHAUSTIVE
 from support.services.servers import ObjectStore
 
+# Starts a process for each role of a write.
+SLOW = "roles"
 # The whole table is in each metadata file, and PyIceberg makes an object of each snapshot in it.
 GROWS_WITH_HISTORY = {"commit: table metadata bytes", "commit: Python calls", "plan: Python calls"}
 GROWS_WITH_HISTORY |= {"commit: models copied deeply"}
@@ -30,7 +33,7 @@ def measured(object_store: ObjectStore) -> Iterator[Callable[[str], Figures]]:
         yield cache(lambda group: measure(group, place))
 
 
-@pytest.mark.parametrize("group", MEASURES)
+@pytest.mark.parametrize("group", [pytest.param(one, marks=EXHAUSTIVE if one == SLOW else ()) for one in MEASURES])
 def test_no_figure_grew(measured: Callable[[str], Figures], group: str) -> None:
     """Writes would become slower or dearer with each release, and nobody would notice."""
     grown = growths(measured(group))

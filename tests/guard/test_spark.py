@@ -10,10 +10,12 @@ from guard.limits import MEASURED
 from guard.measuring import options_on_s3
 from guard.steps import SCHEMA
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.services.bucket import Bucket
 from support.services.servers import ObjectStore
 
 
+@EXHAUSTIVE
 def test_spark_asks_the_store_for_what_the_guard_counts(
     spark: SparkSession, object_store: ObjectStore, tmp_path: Path
 ) -> None:

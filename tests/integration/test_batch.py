@@ -11,6 +11,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Stru
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from support.checks.invariants import referenced_files, stored_files
+from support.exhaustive import EXHAUSTIVE
 from support.spark.jobs import numbered
 from support.spark.tables import Warehouse
 
@@ -169,6 +170,7 @@ def test_narrower_columns_widen_into_an_existing_table(spark: SparkSession, hous
     ]
 
 
+@EXHAUSTIVE
 def test_small_target_file_size_rolls_within_a_task(spark: SparkSession, house: Warehouse) -> None:
     """Files would grow without bound."""
     rows = spark.range(0, 200_000, 1, 1).selectExpr("id", "sha2(string(id), 512) AS noise")

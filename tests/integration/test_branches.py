@@ -83,6 +83,7 @@ def test_stream_may_create_its_table_on_a_branch(spark: SparkSession, stream: St
     assert stream.warehouse.ids() == []
 
 
+@EXHAUSTIVE
 def test_unknown_branch_is_refused_in_batch_and_stream(spark: SparkSession, stream: Stream) -> None:
     """Rows would land on a branch that nobody reads because of a typing error."""
     house = stream.warehouse

@@ -151,6 +151,7 @@ def test_catalog_comes_from_options(spark: SparkSession, house: Warehouse) -> No
 
 
 @pytest.mark.parametrize("name", ["lab", "prod"])
+@EXHAUSTIVE
 def test_catalog_comes_from_pyicebergs_configuration(
     driver: SparkProcess, configured: dict[str, Warehouse], name: str
 ) -> None:

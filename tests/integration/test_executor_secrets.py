@@ -87,6 +87,7 @@ def test_error_of_a_write_does_not_show_secrets(spark: SparkSession, options: di
     assert secret() not in str(refused.value)
 
 
+@EXHAUSTIVE
 def test_batch_that_fails_is_cleaned_up_with_the_catalogs_secrets(
     spark: SparkSession, options: dict[str, str], reports: Path
 ) -> None:

@@ -49,6 +49,7 @@ def counts(result: iceberg_ds.ExpireResult) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("streams", [pytest.param(False, marks=EXHAUSTIVE), True])
+@EXHAUSTIVE
 def test_the_same_files_go_as_in_one_process(spark: SparkSession, sink: Sink, streams: bool) -> None:  # noqa: FBT001
     """A large table would expire by other rules."""
     history(sink)

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.streaming import StreamingQuery
 from support.checks.invariants import unreferenced_files
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.hooked_sink import HookedSink
 from support.spark.jobs import SCHEMA, numbered, remove_last_commit, write_source
@@ -175,6 +176,7 @@ def test_snapshot_that_a_job_has_read_bounds_what_it_may_replace(spark: SparkSes
     check_clean(house)
 
 
+@EXHAUSTIVE
 def test_predicate_that_does_not_fit_is_refused_before_any_task(spark: SparkSession, house: Warehouse) -> None:
     """Hours of computing would end in an error that the driver could have told at once."""
     house.append(numbered(spark, 0, 3))
@@ -187,6 +189,7 @@ def test_predicate_that_does_not_fit_is_refused_before_any_task(spark: SparkSess
     assert house.ids() == [0, 1, 2]
 
 
+@EXHAUSTIVE
 def test_foreach_batch_replaces_the_range_of_each_micro_batch_once(
     spark: SparkSession, house: Warehouse, tmp_path: Path
 ) -> None:
@@ -219,6 +222,7 @@ def finish(query: StreamingQuery) -> None:
         query.stop()
 
 
+@EXHAUSTIVE
 def test_complete_epoch_that_landed_before_a_crash_is_skipped_after_the_restart(
     spark: SparkSession, house: Warehouse, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import DateType, LongType, NestedField, StringType, StructType, TimestampType, TimestamptzType
 from pyspark.sql import DataFrame, SparkSession
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.tables import FORMAT, Warehouse
 from support.tables.sink import local
 
@@ -218,6 +218,7 @@ def test_second_spec_of_a_table_is_the_one_that_is_written(spark: SparkSession, 
         assert sorted(found) == sorted(row["id"] for row in ROWS if keeps(row)), expression
 
 
+@EXHAUSTIVE
 def test_many_partitions_in_one_task(spark: SparkSession, house: Warehouse) -> None:
     """A batch over more partitions than files may be open would fail, or lose rows."""
     create(house, [(1, IdentityTransform())])

@@ -14,7 +14,7 @@ from pyiceberg.types import IcebergType, IntegerType, ListType, LongType, MapTyp
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.jobs import SCHEMA, numbered, write_source
 from support.spark.tables import FORMAT, Warehouse
 
@@ -98,6 +98,7 @@ def test_all_bad_options_are_named_at_once(spark: SparkSession, house: Warehouse
     assert not house.has_table()
 
 
+@EXHAUSTIVE
 def test_format_other_than_parquet_is_refused(spark: SparkSession, house: Warehouse) -> None:
     """Files would be of another format than the user asked for."""
     text = refusal(writer_of(numbered(spark, 0, 1), house, write_format="orc"))
@@ -124,6 +125,7 @@ def test_table_named_twice_in_different_ways_is_refused(spark: SparkSession, hou
     assert "option 'table' and the table in save() or start() differ" in text
 
 
+@EXHAUSTIVE
 def test_no_table_is_refused(spark: SparkSession, house: Warehouse) -> None:
     """A forgotten name would show as an error from inside."""
     writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").options(**house.options)
@@ -151,6 +153,7 @@ def test_what_spark_answers_is_what_troubleshooting_says(spark: SparkSession, ho
     assert not house.has_table()
 
 
+@EXHAUSTIVE
 def test_table_without_a_namespace_is_refused(spark: SparkSession, house: Warehouse) -> None:
     """A path would be taken for the name of a table."""
     writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").options(**house.options)
@@ -160,6 +163,7 @@ def test_table_without_a_namespace_is_refused(spark: SparkSession, house: Wareho
     assert "the table in save() or start() is 'events': expected namespace and table" in text
 
 
+@EXHAUSTIVE
 def test_unknown_catalog_is_refused(spark: SparkSession) -> None:
     """Rows would go to another catalog than the one that was named."""
     writer = numbered(spark, 0, 1).write.format(FORMAT).mode("append").option("catalog", "prod")
@@ -216,6 +220,7 @@ def test_unsupported_types_are_all_named_in_one_error(spark: SparkSession, house
     assert not house.has_table()
 
 
+@EXHAUSTIVE
 def test_null_in_a_required_column_fails_and_leaves_nothing(spark: SparkSession, house: Warehouse) -> None:
     """Readers that rely on a required column would fail, or the failed write would leave files behind."""
     create(house, NestedField(1, "id", LongType(), required=True), NestedField(2, "name", StringType()))
@@ -250,29 +255,32 @@ class Nested:
 
 @pytest.mark.parametrize(
     "nested",
-    [
-        Nested(
-            iceberg=StructType(NestedField(3, "x", IntegerType(), required=True)),
-            spark="STRUCT<x: INT>",
-            name="x",
-            good=(1,),
-            bad=(None,),
-        ),
-        Nested(
-            iceberg=ListType(3, IntegerType(), element_required=True),
-            spark="ARRAY<INT>",
-            name="element",
-            good=[1],
-            bad=[None],
-        ),
-        Nested(
-            iceberg=MapType(3, StringType(), 4, IntegerType(), value_required=True),
-            spark="MAP<STRING, INT>",
-            name="value",
-            good={"a": 1},
-            bad={"a": None},
-        ),
-    ],
+    few(
+        1,
+        [
+            Nested(
+                iceberg=StructType(NestedField(3, "x", IntegerType(), required=True)),
+                spark="STRUCT<x: INT>",
+                name="x",
+                good=(1,),
+                bad=(None,),
+            ),
+            Nested(
+                iceberg=ListType(3, IntegerType(), element_required=True),
+                spark="ARRAY<INT>",
+                name="element",
+                good=[1],
+                bad=[None],
+            ),
+            Nested(
+                iceberg=MapType(3, StringType(), 4, IntegerType(), value_required=True),
+                spark="MAP<STRING, INT>",
+                name="value",
+                good={"a": 1},
+                bad={"a": None},
+            ),
+        ],
+    ),
     ids=lambda nested: nested.name,
 )
 def test_null_in_a_required_nested_field_fails_and_leaves_nothing(
@@ -305,6 +313,7 @@ def test_null_in_a_required_nested_field_fails_and_leaves_nothing(
         ],
     ),
 )
+@EXHAUSTIVE
 def test_tables_whose_properties_cannot_be_honoured_are_refused(
     spark: SparkSession, house: Warehouse, key: str, value: str, fragment: str
 ) -> None:

@@ -115,6 +115,7 @@ def test_upserts_beside_rewrites_keep_their_rows(spark: SparkSession, house: War
     check_sound(house.table())
 
 
+@EXHAUSTIVE
 def test_command_says_what_it_did(spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler could not compact tables, or not see whether it did."""
     fill(spark, house)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
+from support.exhaustive import EXHAUSTIVE
 from support.spark.tables import Warehouse
 from support.tables.delete_files import delete_positions, entries
 from support.tables.regions import in_region, partitioned, run
@@ -80,6 +81,7 @@ def test_failed_job_commits_nothing(
     check_clean(filled.table())
 
 
+@EXHAUSTIVE
 def test_command_runs_a_job(
     spark: SparkSession, house: Warehouse, filled: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import unreferenced_files
+from support.exhaustive import few
 from support.hooks.faults import Action, Fault, Point
 from support.hooks.hooked_sink import HookedSink
 from support.spark.tables import FORMAT, Warehouse
@@ -69,7 +70,9 @@ def test_row_that_names_no_table_fails_the_batch_and_shows_why(spark: SparkSessi
     assert not house.has_table("db.orders")
 
 
-@pytest.mark.parametrize(("point", "action"), [(Point.AFTER_COMMIT, Action.KILL_WORKER), (Point.IN_TASK, Action.RAISE)])
+@pytest.mark.parametrize(
+    ("point", "action"), few(1, [(Point.AFTER_COMMIT, Action.KILL_WORKER), (Point.IN_TASK, Action.RAISE)])
+)
 def test_stream_that_is_killed_between_tables_has_each_row_once(
     spark: SparkSession, house: Warehouse, tmp_path: Path, point: object, action: Action
 ) -> None:

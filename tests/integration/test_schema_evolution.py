@@ -18,6 +18,7 @@ from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, Str
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_sound
+from support.exhaustive import EXHAUSTIVE
 from support.spark.jobs import numbered
 from support.spark.process import wait_until
 from support.spark.tables import FORMAT, Warehouse, read_with_chdb
@@ -77,6 +78,7 @@ def test_batch_is_refused_by_default_and_told_how_to_rename(spark: SparkSession,
     assert fields_of(house) == {"id": (1, "long"), "name": (2, "string")}
 
 
+@EXHAUSTIVE
 def test_batch_widens_adds_relaxes_and_leaves_out_with_full(spark: SparkSession, house: Warehouse) -> None:
     """A job would stop at a change that keeps all rows readable."""
     inner = StructType(NestedField(4, "x", IntegerType(), required=True))
@@ -222,6 +224,7 @@ def test_stream_leaves_required_columns_required(spark: SparkSession, house: War
     assert rows_of(house) == [{"id": 0, "new": "x"}]
 
 
+@EXHAUSTIVE
 def test_processes_that_add_columns_at_once_end_with_all_of_them_once(
     spark: SparkSession, house: Warehouse, tmp_path: Path
 ) -> None:

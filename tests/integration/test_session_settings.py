@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.spark.jobs import numbered
 from support.spark.stream_runs import Stream
 from support.spark.tables import Warehouse
@@ -46,6 +47,7 @@ def test_batch_that_would_pass_the_setting_over_is_refused(
     assert list(audited.table().metadata.refs) == ["main"]
 
 
+@EXHAUSTIVE
 def test_write_to_the_branch_that_the_setting_names_goes_there(spark: SparkSession, audited: Warehouse) -> None:
     """A job could not be written for both sinks."""
     spark.conf.set(BRANCH, "audit")
@@ -74,6 +76,7 @@ def test_stream_that_would_pass_the_setting_over_is_refused(spark: SparkSession,
     assert stream.warehouse.ids() == [10, 11]
 
 
+@EXHAUSTIVE
 def test_setting_does_not_count_for_tables_that_are_not_audited(spark: SparkSession, house: Warehouse) -> None:
     """A session with the setting could not write other tables, as it can with Iceberg's runtime."""
     spark.conf.set(BRANCH, "audit")

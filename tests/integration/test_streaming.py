@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from support.exhaustive import EXHAUSTIVE
 from support.spark.jobs import SCHEMA, StreamJob, write_source
 from support.spark.process import wait_until
 from support.spark.tables import FORMAT, Warehouse
@@ -194,6 +195,7 @@ def test_two_batch_writes_in_foreach_batch_both_land(
     assert epochs(house.snapshots()) == [None] * 6
 
 
+@EXHAUSTIVE
 def test_aggregating_stream_in_append_mode(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """A windowed aggregation, whose Spark schema has required columns, could not be written."""
     source = tmp_path / "source"

@@ -32,7 +32,7 @@ from pyiceberg.types import (
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.tables import Warehouse, read_with_chdb
 
 UTC = dt.timezone.utc
@@ -473,6 +473,7 @@ def test_unusual_names_and_many_columns_come_back(spark: SparkSession, house: Wa
     assert house.rows().to_pylist() == [{"id": 1, **named, "s": {name: named[name] for name in names[:11]}}]
 
 
+@EXHAUSTIVE
 def test_strings_of_ten_megabytes_come_back(spark: SparkSession, house: Warehouse) -> None:
     """Large texts would end the write, or be cut."""
     house.append(spark.sql("SELECT 1L AS id, repeat('é', 5000000) AS text, repeat('x', 10000000) AS more"))

@@ -143,6 +143,7 @@ def test_rows_that_are_no_changes_of_keys_commit_nothing(
     check_tidy(old)
 
 
+@EXHAUSTIVE
 def test_tie_leaves_one_row_if_keys_are_not_enforced(spark: SparkSession, old: Warehouse) -> None:
     """The option that lets a feed without an order through would leave two rows of a key."""
     tied = changes(spark, ("u", 1, "EU", 5, 9), ("u", 1, "US", 6, 9), ("d", 1, None, None, 9))
@@ -206,6 +207,7 @@ def test_stream_of_appends_beside_a_stream_of_changes(spark: SparkSession, tmp_p
     check_tidy(changing.house)
 
 
+@EXHAUSTIVE
 def test_branch_is_written_by_key_apart_from_main(spark: SparkSession, old: Warehouse, tmp_path: Path) -> None:
     """Changes that are to be checked before would show at once, or miss the rows that main has."""
     stream = KeyedStream(folder=tmp_path).asking(branch="audit", create_branch="true").run(spark, *FEED)
@@ -226,6 +228,7 @@ def test_staged_changes_are_published_with_their_deletes(spark: SparkSession, ol
     assert len(old.snapshots()) == 1 + len(FEED)
 
 
+@EXHAUSTIVE
 def test_distributed_rows_are_written_by_key(spark: SparkSession, old: Warehouse) -> None:
     """Rows that were distributed would be compared all the same, or a key have two rows."""
     new = [(number % 50, "EU", number, number) for number in range(200)]
@@ -238,6 +241,7 @@ def test_distributed_rows_are_written_by_key(spark: SparkSession, old: Warehouse
     check_tidy(old)
 
 
+@EXHAUSTIVE
 def test_predicate_says_what_is_deleted(spark: SparkSession, old: Warehouse) -> None:
     """Rows that a feed marks as deleted would stay, or others go."""
     new = [(1, "EU", 0, 2, True), (2, "XX", 9, 2, None), (4, "EU", -1, 2, False), (5, "EU", 5, 2, False)]
@@ -299,6 +303,7 @@ def test_columns_that_come_with_an_epoch_are_added_with_it(spark: SparkSession, 
     assert len(old.snapshots()) == 1 + len(FEED)
 
 
+@EXHAUSTIVE
 def test_inserts_that_are_new_are_a_plain_append(spark: SparkSession, old: Warehouse) -> None:
     """Tables of append-only feeds would be closed to readers that know no deletes."""
     new = changes(spark, ("c", 10, "EU", 1, 1), ("c", 11, "EU", 1, 1))

@@ -141,6 +141,7 @@ def test_changes_of_nested_variants_are_refused(spark: SparkSession, house: Ware
     assert iceberg_ds.read_changes(spark, "db.t", columns=["id", "v"], options=house.options).count() == len(TEXTS)
 
 
+@EXHAUSTIVE
 def test_older_tables_refuse_variants(spark: SparkSession, house: Warehouse) -> None:
     """Their readers could not even load the table."""
     rows = variants(spark, {1: "1"}).localCheckpoint()
@@ -222,6 +223,7 @@ def test_predicates_on_variants_are_refused(spark: SparkSession, house: Warehous
         iceberg_ds.rewrite_data_files("db.t", spark, where="v > 1", options=house.options)
 
 
+@EXHAUSTIVE
 def test_rows_that_cannot_be_written_keep_their_variants(spark: SparkSession, house: Warehouse) -> None:
     """What is kept of them would be bytes that nobody can read."""
     house.append(variants(spark, {1: "1"}).selectExpr("id", "v", "1 AS n"), format_version="3")

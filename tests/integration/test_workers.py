@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.hooks.hooked_sink import HookedSink
 from support.hooks.worker_reports import read_worker_reports
 from support.spark.jobs import numbered
@@ -19,6 +20,7 @@ WRITES = 4
 MANY = 10_000
 
 
+@EXHAUSTIVE
 def test_real_workers_are_eased(spark: SparkSession, house: Warehouse, tmp_path: Path) -> None:
     """After an update of Spark, each task, plan and commit would search its modules for garbage again."""
     reports = tmp_path / "reports"

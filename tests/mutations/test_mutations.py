@@ -17,10 +17,7 @@ from support.exhaustive import EXHAUSTIVE
 
 _NAMES_OF_EVERY_RUN = (
     "an epoch is not looked up before it is committed",
-    "the mark is not written as a table property",
-    "a commit does not ask for the branch to be where it was (AssertRefSnapshotId)",
     "files are deleted without proof",
-    "messages of different writes are committed together",
 )
 OF_EVERY_RUN = [mutation for mutation in MUTATIONS if mutation.name in _NAMES_OF_EVERY_RUN]
 ABORT = "unit/commit/test_abort.py"
@@ -82,6 +79,7 @@ def test_tests_pass_on_a_copy_of_the_package_as_it_is(tmp_path: Path) -> None:
     assert not noticed.failed, noticed.report
 
 
+@EXHAUSTIVE
 def test_harmless_change_survives(tmp_path: Path) -> None:
     """A run in which tests fail for another reason would count as noticed."""
     assert run(HARMLESS.tests, tmp_path, HARMLESS).passed == HARMLESS.tests
@@ -95,6 +93,7 @@ def test_mutation_that_does_not_fit_is_told() -> None:
         mutate(HARMLESS.before * 2, HARMLESS)
 
 
+@EXHAUSTIVE
 def test_test_that_does_not_exist_is_told(tmp_path: Path) -> None:
     """A test that was renamed would never be asked again."""
     with pytest.raises(MutationError, match="could not be run"):

@@ -1,12 +1,14 @@
 """What takes a minute, or proves again what another test proves: `make test` leaves it out, `make test-all` runs it.
 
 There is one mark for it, `exhaustive`. A matrix whose cells are alike to the sink in some respect says in which, and
-keeps a cell for each of these ways to look at it.
+keeps a cell for each of these ways to look at it. Of all other tests with several parameters, so many combinations are
+run that each value is in one.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,6 +63,27 @@ def each_value(*parameters: Sequence[Any]) -> list[ParameterSet]:
         )
         for numbers in product(*(range(len(values)) for values in parameters))
     ]
+
+
+def spare(tests: Iterable[pytest.Item]) -> None:
+    """Mark combinations of parameters, so many that each value of each parameter of a test is left in one.
+
+    Args:
+        tests: Tests, of which those with a mark are left alone.
+    """
+    found: dict[tuple[str, str], dict[pytest.Item, set[tuple[str, str]]]] = defaultdict(dict)
+    for test in tests:
+        parameters = test.callspec.params if isinstance(test, pytest.Function) and hasattr(test, "callspec") else {}
+        if len(parameters) > 1 and test.get_closest_marker(EXHAUSTIVE.name) is None:
+            cells = found[str(test.parent), str(getattr(test, "originalname", ""))]
+            cells[test] = {(name, repr(value)) for name, value in parameters.items()}
+    for cells in found.values():
+        left = set[tuple[str, str]]().union(*cells.values())
+        while left:
+            newest = max(cells, key=lambda test: len(cells[test] & left))
+            left -= cells.pop(newest)
+        for test in cells:
+            test.add_marker(EXHAUSTIVE)
 
 
 def few(number: int, values: Iterable[Any]) -> list[ParameterSet]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,3 +58,42 @@ def test_few_are_as_many_as_asked_for_and_spread_over_all() -> None:
     assert kept(parameters) == [(0,), (3,), (6,)]
     assert len(parameters) == 10
     assert kept(few(1, [("a", 1), ("b", 2)])) == [("a", 1)]
+
+
+COMBINED = """
+import pytest
+from support.exhaustive import spare
+
+def pytest_collection_modifyitems(items):
+    spare(items)
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("one", [1, 2, 3])
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_both(one, other): ...
+
+@pytest.mark.parametrize("one", [1, 2, 3])
+def test_single(one): ...
+"""
+
+
+def test_each_value_of_a_test_with_several_parameters_is_run(tmp_path: Path) -> None:
+    """A value would be tried by `make test-all` alone, or each with each other one by `make test`."""
+    (tmp_path / "conftest.py").write_text(COMBINED)
+    (tmp_path / "test_cells.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir"]
+    chosen = ["-m", "not exhaustive", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+
+    done = subprocess.run(
+        [*command, str(tmp_path), *chosen], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+
+    run = [line.split("::")[1] for line in done.stdout.splitlines() if "::" in line]
+    both = [name.removeprefix("test_both[").rstrip("]").split("-") for name in run if "both" in name]
+    assert sorted({other for other, _ in both}) == ["a", "b"]
+    assert sorted({one for _, one in both}) == ["1", "2", "3"]
+    assert len(both) == 3
+    assert sum("single" in name for name in run) == 3

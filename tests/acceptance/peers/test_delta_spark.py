@@ -135,6 +135,7 @@ def test_insert_into_looks_in_sparks_catalogs(spark: SparkSession, house: Wareho
     "CheckConstraintsSuite.constraint induced by varchar",
     verdict=DIFFERS("char and varchar become strings: Iceberg has no lengths of texts", see="coming-from/delta.md"),
 )
+@EXHAUSTIVE
 def test_text_with_a_length_becomes_a_string(spark: SparkSession, house: Warehouse) -> None:
     """A user would trust a length that no later write is held to."""
     house.append(spark.sql("SELECT 1L AS id, CAST('abc' AS VARCHAR(3)) AS name"))

@@ -14,6 +14,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 from pyspark.sql import SparkSession
+from support.exhaustive import EXHAUSTIVE
 from support.services.bucket import Bucket
 from support.services.fake_services import answering, closed, rest_answer, s3_answer, silent
 from support.services.servers import CatalogService, ObjectStore
@@ -130,6 +131,7 @@ def test_wrong_address_of_the_catalog_is_named(rest: Options, address: str | Non
     assert found(result, PUT).outcome == "ok"
 
 
+@EXHAUSTIVE
 def test_wrong_endpoint_of_the_storage_is_named(options: Options) -> None:
     """A user whose storage is not reached would look at the catalog."""
     result = iceberg_ds.check("db.t", options={**options, "catalog.s3.endpoint": f"http://{closed()}"})
@@ -289,6 +291,7 @@ def test_columns_that_do_not_fit_are_named(options: Options, tmp_path: Path) -> 
     assert found(result, PUT).outcome == "ok"
 
 
+@EXHAUSTIVE
 def test_columns_as_text_are_read_by_the_given_session(spark: SparkSession, options: Options) -> None:
     """Nested columns could not be checked, or a user would see an error of Spark's parser."""
     nested = iceberg_ds.check("db.t", spark=spark, options=options, schema="id BIGINT, tags ARRAY<STRING>")
@@ -306,6 +309,7 @@ def old_arrow(folder: Path) -> Path:
     return path
 
 
+@EXHAUSTIVE
 def test_old_arrow_on_executors_is_named(spark: SparkSession, options: Options, tmp_path: Path) -> None:
     """A job would fail in its tasks, or write files that the driver cannot take."""
     here = [*sys.path]

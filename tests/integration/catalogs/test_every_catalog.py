@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.catalogs.catalog_table import CatalogTable
-from support.services.fixtures import WITH_TWO
+from support.services.fixtures import WITH_ONE
 from support.spark.jobs import StreamJob, numbered, remove_last_commit, write_source
 from support.tables.sink import rows
 
@@ -24,7 +24,6 @@ import iceberg_ds
 
 WRITERS = 3
 APPENDS = 3
-# Of what does not depend on how a catalog commits: with two catalogs, and with all of them.
 
 
 def run_at_once(*steps: Callable[[], object]) -> list[str]:
@@ -55,7 +54,7 @@ def test_first_write_creates_the_table_and_the_next_adds_to_it(spark: SparkSessi
     table.check_rows([{"id": number, "name": f"row {number}"} for number in range(5)])
 
 
-@WITH_TWO
+@WITH_ONE
 def test_rows_of_version_3_have_ids_of_their_own(spark: SparkSession, table: CatalogTable) -> None:
     """A catalog would refuse the format, or number rows otherwise than our manifests do."""
     if table.service.name == "nessie":
@@ -79,7 +78,7 @@ def test_rows_of_version_3_have_ids_of_their_own(spark: SparkSession, table: Cat
     assert table.peer.values(texts) == ['{"a":[1]}'] * 4
 
 
-@WITH_TWO
+@WITH_ONE
 def test_table_that_another_engine_made_takes_rows_of_both(spark: SparkSession, table: CatalogTable) -> None:
     """A table could not be shared with Iceberg's own Spark runtime."""
     table.peer.run(f"CREATE NAMESPACE {table.name.partition('.')[0]}")
@@ -91,7 +90,7 @@ def test_table_that_another_engine_made_takes_rows_of_both(spark: SparkSession, 
     table.check_ids(1, 2, 3, 4)
 
 
-@WITH_TWO
+@WITH_ONE
 def test_stream_goes_on_after_a_restart_and_an_epoch_run_again_is_not_written_again(
     spark: SparkSession, table: CatalogTable, tmp_path: Path
 ) -> None:
@@ -134,7 +133,7 @@ def test_writers_that_append_at_once_lose_no_row(table: CatalogTable) -> None:
     table.check_ids(*range(1 + WRITERS * APPENDS))
 
 
-@WITH_TWO
+@WITH_ONE
 def test_schema_evolves_with_the_rows_that_need_it(spark: SparkSession, table: CatalogTable) -> None:
     """A new column would be refused by this catalog, or other engines would not see it."""
     table.write(numbered(spark, 0, 1))
@@ -143,7 +142,7 @@ def test_schema_evolves_with_the_rows_that_need_it(spark: SparkSession, table: C
     table.check_rows([{"id": 0, "name": "row 0", "twice": None}, {"id": 1, "name": "row 1", "twice": 2}])
 
 
-@WITH_TWO
+@WITH_ONE
 def test_overwrites_replace_what_they_name(spark: SparkSession, table: CatalogTable) -> None:
     """An overwrite would leave old rows, or take others with it."""
     table.write(numbered(spark, 0, 4))
@@ -155,7 +154,7 @@ def test_overwrites_replace_what_they_name(spark: SparkSession, table: CatalogTa
     table.check_rows([{"id": 7, "name": "row 7"}])
 
 
-@WITH_TWO
+@WITH_ONE
 def test_partitioned_table_is_pruned_by_other_engines(spark: SparkSession, table: CatalogTable) -> None:
     """Readers would miss rows, or read every file for one day."""
     timed = spark.range(0, 20, 1, 2).selectExpr("id", "timestamp_seconds(1700000000 + id * 20000) AS ts")

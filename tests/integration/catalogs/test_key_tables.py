@@ -9,7 +9,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from support.catalogs.catalog_table import CatalogTable
 from support.exhaustive import EXHAUSTIVE
-from support.services.fixtures import WITH_TWO
+from support.services.fixtures import WITH_ONE
 from support.tables.sink import Sink, epoch
 
 from iceberg_ds.commit.create_table import create_without_rows
@@ -32,7 +32,8 @@ def planned(sink: Sink, *keys: str) -> WritePlan:
     return plan
 
 
-@WITH_TWO
+@WITH_ONE
+@EXHAUSTIVE
 def test_table_is_created_with_its_keys_and_a_spec_for_deletes(table: CatalogTable) -> None:
     """Deletes would miss rows that move to another partition, and engines would not know the keys of the table."""
     plan = planned(table.sink(0), "id")
@@ -75,7 +76,7 @@ def test_keys_of_a_table_that_another_engine_made_become_those_of_the_write(tabl
 
 
 @EXHAUSTIVE
-@WITH_TWO
+@WITH_ONE
 def test_epochs_are_published_converted(table: CatalogTable) -> None:
     """A catalog that cannot drop a branch with the request that publishes it would stop every stream."""
     sink = table.sink(0)

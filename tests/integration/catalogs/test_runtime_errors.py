@@ -110,6 +110,7 @@ def test_unreachable_catalog_of_a_stream(spark: SparkSession, lake: Lake) -> Non
     assert lake.ids() == [0, 1, 2]
 
 
+@EXHAUSTIVE
 def test_catalog_without_a_trusted_certificate(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     """A user would not learn where to name the authority."""
     with answering(rest_answer(500), private_tls(tmp_path)) as address:
@@ -121,7 +122,13 @@ def test_catalog_without_a_trusted_certificate(spark: SparkSession, lake: Lake, 
 
 @pytest.mark.parametrize(
     ("status", "reason", "next_step"),
-    [(401, "UnauthorizedError", "Check 'token', or 'credential'"), (403, "ForbiddenError", "Let the catalog's admin")],
+    few(
+        1,
+        [
+            (401, "UnauthorizedError", "Check 'token', or 'credential'"),
+            (403, "ForbiddenError", "Let the catalog's admin"),
+        ],
+    ),
 )
 def test_catalog_that_does_not_let_a_writer_in(
     spark: SparkSession, lake: Lake, status: int, reason: str, next_step: str

@@ -278,6 +278,7 @@ def test_rows_are_the_same_bit_by_bit(spark: SparkSession) -> None:
         assert found == {("INSERT", "-0.0"): 1, ("INSERT", "0.0"): 4, ("DELETE", "1.0"): 2}
 
 
+@EXHAUSTIVE
 def test_key_of_several_rows_is_refused(spark: SparkSession) -> None:
     """Rows that have nothing to do with each other would be shown as one before and one after an update."""
 

@@ -377,6 +377,7 @@ def test_missing_file_is_named(spark: SparkSession, house: Warehouse, reader: An
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
 
 
+@EXHAUSTIVE
 def test_damaged_file_fails_the_read(spark: SparkSession, house: Warehouse) -> None:
     """Rows of a damaged file would be missing, if the session is told to pass over damaged files."""
     spark.conf.set("spark.sql.files.ignoreCorruptFiles", "true")

@@ -184,6 +184,7 @@ def test_columns_are_chosen_ordered_and_filtered_by(spark: SparkSession, house: 
     assert {file for _, _, _, file, _, _ in named} == files.keys()
 
 
+@EXHAUSTIVE
 def test_columns_of_the_table_change_beside_them(spark: SparkSession, house: Warehouse) -> None:
     """A table could not be followed over a change of its columns."""
     house.append(some(spark, 0, 5), format_version="3")
@@ -288,6 +289,7 @@ def test_files_of_other_writers_give_their_rows_ids(
     assert found == [(7, 9, 4, 2), (8, 9, 5, 2)]
 
 
+@EXHAUSTIVE
 def test_row_level_operations_may_read_them_with_the_place_of_a_row(spark: SparkSession, house: Warehouse) -> None:
     """A row that is updated could not keep its id."""
     house.append(some(spark, 0, 6), format_version="3", partition_by="part")

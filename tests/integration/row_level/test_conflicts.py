@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import rows_of
-from support.exhaustive import each_value, few
+from support.exhaustive import EXHAUSTIVE, each_value, few
 from support.spark.tables import Warehouse
 from support.tables.delete_files import delete_ids
 
@@ -201,6 +201,7 @@ def test_rows_that_a_compaction_has_taken_over_are_new_rows(spark: SparkSession,
     assert amounts(house) == {**{n: n * 10 for n in range(COUNT)}, 50: 6}
 
 
+@EXHAUSTIVE
 def test_operation_that_never_comes_to_its_commit_gives_up(spark: SparkSession, house: Warehouse) -> None:
     """It would go on for ever, or leave its files."""
     house.append(people(spark, 2))

@@ -14,7 +14,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Time
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import listed, rows_of
-from support.exhaustive import each_value
+from support.exhaustive import EXHAUSTIVE, each_value
 from support.spark.tables import Warehouse
 from support.tables.changes_by_others import head_of, set_branch
 from support.tables.delete_files import delete_ids
@@ -212,6 +212,7 @@ def test_values_of_all_types_stay_as_they_are(spark: SparkSession, house: Wareho
 
 
 @pytest.mark.parametrize("is_ansi", [True, False])
+@EXHAUSTIVE
 def test_value_that_does_not_fit_is_no_null(spark: SparkSession, house: Warehouse, *, is_ansi: bool) -> None:
     """A number would become null or another one, as sessions without ANSI mode cast it."""
     house.append(people(spark))
@@ -236,6 +237,7 @@ def test_value_that_does_not_fit_is_no_null(spark: SparkSession, house: Warehous
         ("at = '10:00:00.000000'", {1, 2}),
     ],
 )
+@EXHAUSTIVE
 def test_times_are_compared_as_spark_compares_them(
     spark: SparkSession, house: Warehouse, where: str, gone: set[int]
 ) -> None:

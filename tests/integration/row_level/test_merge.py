@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import rows_of
-from support.exhaustive import examples
+from support.exhaustive import EXHAUSTIVE, examples
 from support.spark.session import shared_session
 from support.spark.tables import Warehouse
 
@@ -223,6 +223,7 @@ def test_first_clause_whose_condition_is_true_counts(spark: SparkSession, house:
     assert contents(house) == Counter([(1, 0, "first"), (2, 6, "b"), (3, 0, "alone")])
 
 
+@EXHAUSTIVE
 def test_function_that_answers_otherwise_each_time_loses_no_row(spark: SparkSession, house: Warehouse) -> None:
     """Spark takes any function of Python for one that always answers the same, and computes a condition twice."""
     house.append(spark.range(200).selectExpr("id", "cast(0 AS int) AS part", "'a' AS name"))

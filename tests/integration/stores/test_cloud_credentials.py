@@ -128,6 +128,7 @@ def test_key_of_the_options_opens_azure_and_another_one_does_not(account: str, k
         assert len(ObjectIO(own).new_input(location)) == 1
 
 
+@EXHAUSTIVE
 def test_token_of_the_options_opens_azure(account: str) -> None:
     """A user without the account's key could not write."""
     own = {"adls.account-host": account, "adls.sas-token": container_token("vended", in_ms(HOUR_S))}

@@ -24,8 +24,8 @@ from support.services.servers import CatalogService, ObjectStore, serve_objects
 
 # The fixtures of all catalogs.
 CATALOGS = ("rest_catalog", "nessie", "hive_metastore", "postgres", "sqlite", "glue")
-# Of a test that `make test` runs with two of them.
-WITH_TWO = pytest.mark.parametrize("service", few(2, CATALOGS), indirect=True, scope="package")
+# Of a test that `make test` runs with one of them.
+WITH_ONE = pytest.mark.parametrize("service", few(1, CATALOGS), indirect=True, scope="package")
 
 
 @pytest.fixture(scope="package")

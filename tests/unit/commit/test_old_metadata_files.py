@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, false_refusal, refusal
 from support.checks.invariants import check_sound
+from support.exhaustive import EXHAUSTIVE
 from support.tables.sink import Sink, embedded_options, epoch, local, rows
 
 from iceberg_ds.catalog.client import CatalogClient, connect
@@ -70,6 +71,7 @@ def _faulty(sink: Sink) -> tuple[FaultyCatalog, Sink]:
 
 @settings(max_examples=15)
 @given(versions=st.integers(1, 3), steps=st.lists(STEPS, min_size=1, max_size=6))
+@EXHAUSTIVE
 def test_stream_beside_others_stays_exactly_once_with_hardly_any_old_metadata(
     versions: int, steps: list[tuple[str, Any]]
 ) -> None:

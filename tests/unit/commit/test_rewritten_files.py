@@ -16,6 +16,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import types as spark
 from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
+from support.exhaustive import EXHAUSTIVE
 from support.tables.delete_files import delete_positions, entries
 from support.tables.regions import REGIONS, ids_by_region, in_region, run
 from support.tables.sink import Row, Sink, local, rows
@@ -231,6 +232,7 @@ def test_file_without_field_ids_is_not_rewritten(sink: Sink) -> None:
         sink.overwrite([], replace_where="id = 2")
 
 
+@EXHAUSTIVE
 def test_rewriting_a_large_file_holds_a_part_of_it_in_memory(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replacing a few rows of a table with large files would need memory for a whole file, and end the driver."""
     count = 600_000

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
+from support.exhaustive import EXHAUSTIVE
 from support.spark.process import wait_until
 from support.tables.changes_by_others import plain_table
 from support.tables.metadata import START_MS, line, metadata_of
@@ -588,6 +589,7 @@ def test_next_step_of_the_command_names_its_options(sink: Sink) -> None:
     assert f"`iceberg-ds check db.t --option warehouse={sink.options.warehouse}`" in look["findings"][0]["next_step"]
 
 
+@EXHAUSTIVE
 def test_command_runs_as_a_module() -> None:
     """A user without the script on the path would see nothing, and an exit code of success."""
     ran = subprocess.run([sys.executable, "-m", "iceberg_ds.cli", "watch"], capture_output=True, text=True, check=False)

@@ -18,6 +18,7 @@ from pyspark.sql import types as spark
 from support.checks.invariants import check_clean
 from support.checks.reader import listed, rows_of
 from support.checks.version_3 import row_ids
+from support.exhaustive import EXHAUSTIVE
 from support.keys.conversions import meanwhile
 from support.tables.changes_by_others import set_columns
 from support.tables.data_rewrites import data_paths, delete_paths, rewrite
@@ -333,6 +334,7 @@ def test_late_deletes_of_a_group_that_goes_to_other_partitions_cost_no_work(sink
 
 
 @pytest.mark.parametrize("order", [{}, {"strategy": "sort", "sort_order": "id desc"}], ids=["binpack", "sort"])
+@EXHAUSTIVE
 def test_partition_that_others_keep_deleting_from_does_not_hold_up_another(sink: Sink, order: dict[str, Any]) -> None:
     """All work of a rewrite would be thrown away because of one busy partition."""
     plan = sink.plan(partition_by=parse_partition_by("name"))

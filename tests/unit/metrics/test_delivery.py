@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from support.exhaustive import EXHAUSTIVE
 from support.metrics.reports import report
 
 from iceberg_ds.metrics import delivery
@@ -215,6 +216,7 @@ def test_no_report_is_lost_while_threads_end(monkeypatch: pytest.MonkeyPatch) ->
     assert taken == list(range(1, 300))
 
 
+@EXHAUSTIVE
 def test_report_to_the_log_is_printed_where_no_log_is_kept() -> None:
     """Who asks for a line in the log would see none: Spark's own Python processes keep no log."""
     code = "from support.metrics.reports import report; from iceberg_ds.metrics.reporters import _log; _log(report(1))"

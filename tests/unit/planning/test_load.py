@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.exhaustive import EXHAUSTIVE
 from support.tables.routed import RoutedSink, customer, order
 from support.tables.sink import NAME, Sink, epoch
 
@@ -43,6 +44,7 @@ def test_write_into_an_ill_table_is_refused_with_what_to_do(sink: Sink, limit: d
     sink.plan(**dict.fromkeys(limit, 5))
 
 
+@EXHAUSTIVE
 def test_refused_epoch_lands_once_the_table_is_well(sink: Sink) -> None:
     """Its rows would be lost, or the stream never go on."""
     filled(sink)
