@@ -33,17 +33,16 @@ from iceberg_ds.reading.extras import (
     UPDATE_AFTER,
     UPDATE_BEFORE,
 )
-from iceberg_ds.table.names import quoted
+from iceberg_ds.table.names import free_name, quoted
 
 _COMMIT = tuple(name for name in CHANGE_COLUMNS if name != CHANGE_TYPE)
-# Columns of our own in between.
-_COPIES, _AT = "__copies", "__at"
 
 
 def without_carry_overs(rows: DataFrame) -> DataFrame:
     """Leave out rows that the same snapshot deleted and inserted, copy by copy."""
     columns = _table_columns(rows)
-    return _repeated(_counted(rows, columns), columns)
+    copies = _free("__copies", columns)
+    return _repeated(_counted(rows, columns, copies), columns, copies)
 
 
 def net_changes(rows: DataFrame) -> DataFrame:
@@ -52,11 +51,12 @@ def net_changes(rows: DataFrame) -> DataFrame:
     What is left tells of the last snapshot that inserted, or deleted, such a row.
     """
     columns = _table_columns(rows)
-    counted = _counted(rows, columns)
-    commit, copies = F.struct(*_COMMIT), F.col(_COPIES)
+    own, at = _free("__copies", columns), _free("__at", columns)
+    commit, copies = F.struct(*_COMMIT), F.col(own)
     last = F.when(F.sum(copies) > 0, F.max(F.when(copies > 0, commit))).otherwise(F.max(F.when(copies < 0, commit)))
-    net = counted.groupBy(*_same(columns)).agg(*_values(columns), last.alias(_AT), F.sum(copies).alias(_COPIES))
-    return _repeated(net.select(*_names(columns), _COPIES, *_commit_at()), columns)
+    counted = _counted(rows, columns, own).groupBy(*_same(columns))
+    net = counted.agg(*_values(columns), last.alias(at), F.sum(copies).alias(own))
+    return _repeated(net.select(*_names(columns), own, *_commit_of(at)), columns, own)
 
 
 def with_updates(rows: DataFrame, name: str, keys: Sequence[str], *, is_net: bool) -> DataFrame:
@@ -84,8 +84,9 @@ def with_updates(rows: DataFrame, name: str, keys: Sequence[str], *, is_net: boo
     commit = F.struct(*_COMMIT)
     at = F.when(is_update, F.max(commit).over(of_key)).otherwise(commit) if is_net else commit
     columns = _table_columns(rows)
-    found = rows.select(*_names(columns), kind.alias(CHANGE_TYPE), at.alias(_AT))
-    return found.select(*_names(columns), CHANGE_TYPE, *_commit_at())
+    last = _free("__at", columns)
+    found = rows.select(*_names(columns), kind.alias(CHANGE_TYPE), at.alias(last))
+    return found.select(*_names(columns), CHANGE_TYPE, *_commit_of(last))
 
 
 def _refusal(name: str, keys: Sequence[str]) -> Column:
@@ -107,22 +108,27 @@ def _names(columns: Sequence[StructField]) -> list[str]:
     return [quoted(column.name) for column in columns]
 
 
-def _commit_at() -> list[Column]:
-    return [F.col(_AT)[name].alias(name) for name in _COMMIT]
+def _free(name: str, columns: Sequence[StructField]) -> str:
+    """Return the name of a column of our own, that no column of the table has in any case of letters."""
+    return free_name(name, {column.name.lower() for column in columns})
 
 
-def _counted(rows: DataFrame, columns: Sequence[StructField]) -> DataFrame:
-    """Return each row once a snapshot, with how many more copies of it were inserted than deleted."""
+def _commit_of(at: str) -> list[Column]:
+    return [F.col(at)[name].alias(name) for name in _COMMIT]
+
+
+def _counted(rows: DataFrame, columns: Sequence[StructField], copies: str) -> DataFrame:
+    """Return each row once a snapshot, and in column `copies` how many more of it were inserted than deleted."""
     sign = F.when(F.col(CHANGE_TYPE) == INSERT, 1).otherwise(-1)
-    grouped = rows.groupBy(*_same(columns), *_COMMIT).agg(*_values(columns), F.sum(sign).alias(_COPIES))
-    return grouped.select(*_names(columns), _COPIES, *_COMMIT)
+    grouped = rows.groupBy(*_same(columns), *_COMMIT).agg(*_values(columns), F.sum(sign).alias(copies))
+    return grouped.select(*_names(columns), copies, *_COMMIT)
 
 
-def _repeated(counted: DataFrame, columns: Sequence[StructField]) -> DataFrame:
+def _repeated(counted: DataFrame, columns: Sequence[StructField], copies: str) -> DataFrame:
     """Return so many changes of each row."""
-    kind = F.when(F.col(_COPIES) > 0, INSERT).otherwise(DELETE)
-    copies = F.explode(F.array_repeat(kind, F.abs(_COPIES).cast("int"))).alias(CHANGE_TYPE)
-    return counted.select(*_names(columns), copies, *_COMMIT)
+    kind = F.when(F.col(copies) > 0, INSERT).otherwise(DELETE)
+    each = F.explode(F.array_repeat(kind, F.abs(copies).cast("int"))).alias(CHANGE_TYPE)
+    return counted.select(*_names(columns), each, *_COMMIT)
 
 
 def _same(columns: Sequence[StructField]) -> list[Column]:
@@ -130,7 +136,7 @@ def _same(columns: Sequence[StructField]) -> list[Column]:
     return [
         F.col(quoted(column.name))
         if _is_plain(column.dataType)
-        else identity(F.col(quoted(column.name)), column.dataType).alias(f"__same_{number}")
+        else identity(F.col(quoted(column.name)), column.dataType).alias(_free(f"__same_{number}", columns))
         for number, column in enumerate(columns)
     ]
 

@@ -1,9 +1,10 @@
 """Plans a read of changes on the driver: which rows of which data files each snapshot inserted or deleted.
 
-A snapshot is compared with its parent, file by file: a file that only one of them has changed all its visible rows; a
-file of both changed the rows that are visible in one, and that deletes hide which only the other has. Manifests that
-both list are read once, and those of data files not at all, unless deletes differ. Rows that a snapshot wrote again
-unchanged are still among the changes: `change_rows` takes them away.
+A snapshot is compared with its parent, file by file: a file that only one of them has changed all its visible rows, and
+so did one that was added again with another sequence number; a file of both changed the rows that are visible in one,
+and that deletes hide which only the other has. Manifests that both list are read once, and those of data files not at
+all, unless deletes differ. Rows that a snapshot wrote again unchanged are still among the changes: `change_rows` takes
+them away.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
 from iceberg_ds.reading.extras import DELETE, INSERT
-from iceberg_ds.reading.lives import Lives
+from iceberg_ds.reading.lives import FileId, Lives
 from iceberg_ds.reading.scan import ScanPlan, live_files, naming_manifests, plan_files
 from iceberg_ds.reading.scan_task import Change, ScanTask
 from iceberg_ds.snapshots.manifests import live_manifests
@@ -58,16 +59,17 @@ def plan_changes(  # noqa: PLR0913  # the last one is seldom given
     """
     planner = _Planner(name, metadata, io, schema, {} if known is None else known)
     tasks, early_times, lives, key_lives = list[ScanTask](), set[int](), Lives(), Lives()
-    deletes, key_files = dict[str, DataFile](), dict[str, DataFile]()
+    deletes, key_files, key_ids = dict[str, DataFile](), dict[str, DataFile](), set[FileId]()
     key_types = dict[int, IcebergType]()
     for look, before, after in planner.states(steps):
         step = look.step
-        looked_at = None if look.is_whole else before.data_paths | after.data_paths
+        looked_at = None if look.is_whole else before.data_files | after.data_files
         for moment, state in ((2 * step.ordinal, before), (2 * step.ordinal + 1, after)):
-            lives.note(moment, state.data_paths, looked_at)
-            key_lives.note(moment, state.key_paths)
+            lives.note(moment, state.data_files, looked_at)
+            key_lives.note(moment, state.key_files)
             deletes |= state.plan.deletes
             key_files |= state.plan.key_files
+            key_ids |= state.key_files
             key_types |= state.plan.key_types
             early_times |= state.plan.early_times
         tasks += _without_undone(io, list(changed_tasks(before.plan.tasks, after.plan.tasks, step)), deletes)
@@ -83,8 +85,8 @@ def plan_changes(  # noqa: PLR0913  # the last one is seldom given
         specs=all_specs(metadata),
         early_times=frozenset(early_times),
         lives={
-            **{task.work.path: lives.of(task.work.path) for task in tasks},
-            **{path: key_lives.of(path) for path in key_files},
+            **{task.file_id: lives.of(task.file_id) for task in tasks},
+            **{file: key_lives.of(file) for file in key_ids},
         },
     )
 
@@ -110,9 +112,9 @@ def changed_tasks(before: Sequence[ScanTask], after: Sequence[ScanTask], step: C
 
 def _only_in(these: Sequence[ScanTask], those: Sequence[ScanTask], change: Change) -> Iterator[ScanTask]:
     """Yield the files with rows that are visible among these, and may not be among those."""
-    others = {task.work.path: task for task in those}
+    others = {task.file_id: task for task in those}
     for task in these:
-        other = others.get(task.work.path)
+        other = others.get(task.file_id)
         if other is None:
             yield replace(task, change=change)
             continue
@@ -150,16 +152,16 @@ class _State:
 
     Attributes:
         plan: What a read of it has to read.
-        key_paths: Paths of all its equality delete files.
+        key_files: All its equality delete files.
     """
 
     plan: ScanPlan
-    key_paths: frozenset[str]
+    key_files: frozenset[FileId]
 
     @property
-    def data_paths(self) -> set[str]:
-        """Paths of its data files."""
-        return {task.work.path for task in self.plan.tasks}
+    def data_files(self) -> set[FileId]:
+        """Its data files."""
+        return {task.file_id for task in self.plan.tasks}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,8 +242,8 @@ class _Planner:
         if self._last is None or self._last[:2] != key:
             files = [live for manifest in manifests for live in self._files[manifest.manifest_path]]
             plan = plan_files(self._name, self._metadata, self._schema, snapshot, files)
-            keys = (one.path for one in files if one.data_file.content is DataFileContent.EQUALITY_DELETES)
-            self._last = (*key, _State(plan=plan, key_paths=frozenset(keys)))
+            keys = (one for one in files if one.data_file.content is DataFileContent.EQUALITY_DELETES)
+            self._last = (*key, _State(plan=plan, key_files=frozenset((one.path, one.sequence_number) for one in keys)))
         return self._last[2]
 
 

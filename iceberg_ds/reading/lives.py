@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+# Path and data sequence number: a file that is added again with another number is another one, whose rows other deletes
+# hide, and which as a delete file hides other rows.
+FileId: TypeAlias = tuple[str, int]
 
 # Above all moments; even, as nothing happens then.
 END = 2**30
@@ -30,25 +34,25 @@ class Lives:
     """Notes the lives of files, moment after moment."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, list[Life]] = defaultdict(list)
-        self._since: dict[str, int] = {}
+        self._ended: dict[FileId, list[Life]] = defaultdict(list)
+        self._since: dict[FileId, int] = {}
 
-    def note(self, moment: int, present: Iterable[str], among: Iterable[str] | None = None) -> None:
+    def note(self, moment: int, present: Iterable[FileId], among: Iterable[FileId] | None = None) -> None:
         """Note which files are there.
 
         Args:
             moment: The moment, later than those before.
-            present: Paths of the files that are there.
-            among: Paths of the files that are looked at: of others it is as it was. None for all.
+            present: The files that are there.
+            among: The files that are looked at: of others it is as it was. None for all.
         """
         there = set(present)
         looked_at = self._since.keys() if among is None else self._since.keys() & set(among)
-        for path in looked_at - there:
-            self._ended[path].append(Life(self._since.pop(path), moment))
-        for path in there - self._since.keys():
-            self._since[path] = moment
+        for file in looked_at - there:
+            self._ended[file].append(Life(self._since.pop(file), moment))
+        for file in there - self._since.keys():
+            self._since[file] = moment
 
-    def of(self, path: str) -> tuple[Life, ...]:
+    def of(self, file: FileId) -> tuple[Life, ...]:
         """Return the lives of a file, in order."""
-        last = (Life(self._since[path]),) if path in self._since else ()
-        return (*self._ended.get(path, ()), *last)
+        last = (Life(self._since[file]),) if file in self._since else ()
+        return (*self._ended.get(file, ()), *last)

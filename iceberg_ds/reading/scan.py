@@ -36,7 +36,7 @@ from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
 from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.io.parallel import in_parallel
-from iceberg_ds.reading.lives import Life
+from iceberg_ds.reading.lives import FileId, Life
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests
@@ -147,7 +147,7 @@ class ScanPlan:
         left_out: How many data files were left out by the predicate.
         inside: Paths of the data files all of whose rows satisfy the predicate, by their partitions or metrics.
         early_times: Ids of columns of dates and times of which some may be from before 1583, or unknown.
-        lives: Of a read of changes, when the data files and the equality delete files are in the table, by path.
+        lives: Of a read of changes, when the data files and the equality delete files are in the table.
     """
 
     name: str
@@ -162,7 +162,7 @@ class ScanPlan:
     left_out: int = 0
     inside: frozenset[str] = frozenset()
     early_times: frozenset[int] = frozenset()
-    lives: Mapping[str, Sequence[Life]] = field(default_factory=dict)
+    lives: Mapping[FileId, Sequence[Life]] = field(default_factory=dict)
 
 
 def chosen_schema(name: str, metadata: TableMetadata, choice: SnapshotChoice) -> tuple[Snapshot | None, Schema]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.reading.lives import FileId
 from iceberg_ds.snapshots.version_3 import lineage_of
 from iceberg_ds.table.lineage import FileLineage
 
@@ -30,6 +31,11 @@ class ScanTask:
     def data_file(self) -> DataFile:
         """Manifest entry of the file, without metrics."""
         return self.work.data_file
+
+    @property
+    def file_id(self) -> FileId:
+        """Which file it is over several snapshots."""
+        return self.work.path, self.work.sequence_number
 
     @property
     def has_deletes(self) -> bool:

@@ -30,12 +30,12 @@ from iceberg_ds.reading.extras import (
     INSERT,
 )
 from iceberg_ds.reading.file_marks import Portion, constant, portions
-from iceberg_ds.reading.lives import END
+from iceberg_ds.reading.lives import END, FileId
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, together
 from iceberg_ds.reading.spark_keys import EVERYWHERE, Places, SparkKeys, spark_keys
-from iceberg_ds.table.names import quoted
+from iceberg_ds.table.names import free_name, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ _SINCE, _UNTIL, _SEQUENCE, _PLACE, _FILE = (
     "__changes_place",
     "__changes_file",
 )
-_HIDDEN, _AT_TIMES, _MOMENT = "__changes_hidden", "__changes_at_times", "__changes_moment"
+_HIDDEN, _AT_TIMES = "__changes_hidden", "__changes_at_times"
 # Columns of deletes by position.
 _OF_FILE, _AT = "__changes_of_file", "__changes_at"
 _LIFE = pa.struct([("since", pa.int32()), ("until", pa.int32())])
@@ -121,10 +121,15 @@ class SparkChanges:
         frames = [
             self._portion(portion, number, columns, deletes)
             for some in alike(changed)
-            for number in range(max(len(plan.lives[task.work.path]) for task in some))
-            for portion in portions([task for task in some if len(plan.lives[task.work.path]) > number])
+            for number in range(max(len(plan.lives[task.file_id]) for task in some))
+            for portion in portions([task for task in some if len(plan.lives[task.file_id]) > number])
         ]
         return self._with_snapshots(together(frames))
+
+    @property
+    def _moment(self) -> str:
+        """Name of the column with the moments, beside columns of the table."""
+        return free_name("__changes_moment", {field.name.lower() for field in self.fields})
 
     def _portion(
         self, portion: Portion[ScanTask], number: int, columns: Sequence[ReadColumn], deletes: _Deletes
@@ -137,7 +142,7 @@ class SparkChanges:
             columns: The columns that are read.
             deletes: What hides rows.
         """
-        lives = {task.work.path: self.files.plan.lives[task.work.path][number] for task in portion.files}
+        lives = {task.work.path: self.files.plan.lives[task.file_id][number] for task in portion.files}
         numbers = {task.work.path: place for place, task in enumerate(portion.files)}
         told = {
             _SINCE: lambda task: lives[task.work.path].since,
@@ -170,16 +175,16 @@ class SparkChanges:
                 "*", f"if({is_never_hidden}, NULL, concat({', '.join((_NEVER, *hidden.values()))})) AS {_AT_TIMES}"
             )
             changed = f"if({_AT_TIMES} IS NULL, {_CHANGED_BY_FILE}, {_CHANGED})"
-        return rows.select(*map(as_shown, columns[: len(self.fields)]), F.explode(F.expr(changed)).alias(_MOMENT))
+        return rows.select(*map(as_shown, columns[: len(self.fields)]), F.explode(F.expr(changed)).alias(self._moment))
 
     def _lives_by_key(self, keys: SparkKeys, places: Places) -> DataFrame:
         """Return each deleted key once, with when it hides which rows."""
-        numbers = {key.path: number for number, key in enumerate(keys.keys)}
-        deletes = keys.frame(lambda _: 0, lambda key: numbers[key.path])
+        numbers = {key: number for number, key in enumerate(keys.keys)}
+        deletes = keys.frame(lambda _: 0, numbers.__getitem__)
         lists = [
             [
                 {"below": key.applies_below, "place": keys.place(places, key), "since": life.since, "until": life.until}
-                for life in self.files.plan.lives[key.path]
+                for life in self.files.plan.lives[key.path, key.applies_below]
             ]
             for key in keys.keys
         ]
@@ -219,10 +224,10 @@ class SparkChanges:
         by_ordinal = [changes.get(ordinal) for ordinal in range(max(changes) + 1)]
         ids = pa.array([one and one.snapshot_id for one in by_ordinal], pa.int64())
         times = pa.array([one and one.timestamp_ms * 1000 for one in by_ordinal], pa.int64())
-        ordinal = F.expr(f"cast(shiftright(abs({_MOMENT}), 1) AS int)")
+        ordinal = F.expr(f"cast(shiftright(abs({self._moment}), 1) AS int)")
         told = rows.select(
             *(quoted(field.name) for field in self.fields),
-            F.expr(f"if({_MOMENT} > 0, '{INSERT}', '{DELETE}')").alias(CHANGE_TYPE),
+            F.expr(f"if({self._moment} > 0, '{INSERT}', '{DELETE}')").alias(CHANGE_TYPE),
             ordinal.alias(CHANGE_ORDINAL),
             F.get(constant(self.files.spark, ids), ordinal).alias(COMMIT_SNAPSHOT_ID),
             F.timestamp_micros(F.get(constant(self.files.spark, times), ordinal)).alias(COMMIT_TIMESTAMP),
@@ -232,15 +237,15 @@ class SparkChanges:
 
 def _files(tasks: Iterable[ScanTask]) -> list[ScanTask]:
     """Return each data file once, with all keys that delete rows of it at any time, and no other deletes."""
-    keys: dict[str, dict[KeyFile, None]] = defaultdict(dict)
-    files: dict[str, ScanTask] = {}
+    keys: dict[FileId, dict[KeyFile, None]] = defaultdict(dict)
+    files: dict[FileId, ScanTask] = {}
     for task in tasks:
-        files[task.work.path] = task
+        files[task.file_id] = task
         for one in (task, task.hidden_by):
-            keys[task.work.path].update(dict.fromkeys(() if one is None else one.work.keys))
+            keys[task.file_id].update(dict.fromkeys(() if one is None else one.work.keys))
     return [
-        replace(task, work=replace(task.work, keys=(*keys[path],), positions=(), vector=None), change=None)
-        for path, task in files.items()
+        replace(task, work=replace(task.work, keys=(*keys[file],), positions=(), vector=None), change=None)
+        for file, task in files.items()
     ]
 
 

@@ -59,10 +59,12 @@ class ReadColumn:
     Attributes:
         field: The column of the table; for a column that the table has dropped, as it last was.
         name: The name under which it is read.
+        is_never_null: Whether no file can have a null in it: not what the table says now, but what it always said.
     """
 
     field: NestedField
     name: str
+    is_never_null: bool = False
 
     @property
     def has_own_names(self) -> bool:
@@ -105,9 +107,13 @@ def read_columns(
             kind = schema.find_type(number)
             if isinstance(kind, PrimitiveType):
                 types[number].add(str(kind))
+    never_null = set[int]()
+    if is_whole:
+        never_null = set.intersection(*({one.field_id for one in some.fields if one.required} for some in schemas))
     return [
         ReadColumn(
             field=field,
+            is_never_null=field.field_id in never_null,
             name=field.name
             if is_whole and field.field_id not in unfiltered and _is_plain(field, owners, types)
             else free_name(f"__field_{field.field_id}", owners),

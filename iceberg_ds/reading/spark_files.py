@@ -150,11 +150,6 @@ def hadoop_path(path: str) -> str:
     return _S3.sub("s3a://", path)
 
 
-def column_text(column: ReadColumn) -> str:
-    """Return the name of a column as it is read, as SQL: between backticks a session may take it for a pattern."""
-    return column.name if _PLAIN.fullmatch(column.name) else quoted(column.name)
-
-
 def shown(rows: DataFrame, columns: Sequence[ReadColumn]) -> DataFrame:
     """Return the columns of the result as they are in the files."""
     texts = [text for column in columns if (text := _text_of(column)) is not None]

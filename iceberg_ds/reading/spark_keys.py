@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import and_, attrgetter
@@ -19,7 +19,8 @@ from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes,
 from iceberg_ds.reading.file_marks import Portion, portions
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
-from iceberg_ds.reading.spark_files import SparkFiles, column_text, together
+from iceberg_ds.reading.spark_files import SparkFiles, together
+from iceberg_ds.table.names import quoted
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_type
 
@@ -56,21 +57,13 @@ class SparkKeys:
         """
         if sum(map(self._row_count, self.keys)) <= MOST_KEYS:
             return self._read_here(below, place)
-        columns = [ReadColumn(field=column.field, name=_key_name(column)) for column in self.columns]
-        names = [column.name for column in columns]
-        key_of = {key.path: key for key in self.keys}
         parts = [
-            self.files.read(portion.files, columns)
-            .selectExpr("*", portion.mark_text())
-            .select(
-                *names,
-                portion.number(lambda file: below(key_of[file.file_path])).alias(BELOW),
-                portion.number(lambda file: place(key_of[file.file_path])).alias(PLACE),
-            )
-            for portion in portions([self._file(key) for key in self.keys])
+            self._read_by_spark(portion, key_of, below, place)
+            for key_of in _each_path_once(self.keys)
+            for portion in portions([self._file(key) for key in key_of.values()])
         ]
         found = together(parts)
-        return found if len(self.keys) == 1 else found.groupBy(*names, PLACE).agg(F.max(BELOW).alias(BELOW))
+        return found if len(self.keys) == 1 else found.groupBy(*self.names, PLACE).agg(F.max(BELOW).alias(BELOW))
 
     def joined(self, rows: DataFrame, keys: DataFrame, how: str, *matches: Column) -> DataFrame:
         """Return rows joined with a DataFrame that has the columns of the keys, where all of these are the same.
@@ -85,8 +78,8 @@ class SparkKeys:
             keys = F.broadcast(keys)
         conditions = list(matches)
         for column in self.columns:
-            mine, deleted = rows[column_text(column)], keys[_key_name(column)]
-            conditions.append(mine == deleted if column.field.required else mine.eqNullSafe(deleted))
+            mine, deleted = F.col(quoted(column.name)), keys[_key_name(column)]
+            conditions.append(mine == deleted if column.is_never_null else mine.eqNullSafe(deleted))
         return rows.join(keys, reduce(and_, conditions), how)
 
     @property
@@ -101,6 +94,21 @@ class SparkKeys:
     def place(self, places: Places, key: KeyFile) -> int:
         """Return the number of the place in which a file deletes, of those of data files."""
         return EVERYWHERE if self.applies_everywhere(key) else places.of(self._file(key))
+
+    def _read_by_spark(
+        self,
+        portion: Portion[DataFile],
+        key_of: Mapping[str, KeyFile],
+        below: Callable[[KeyFile], int],
+        place: Callable[[KeyFile], int],
+    ) -> DataFrame:
+        columns = [ReadColumn(field=column.field, name=_key_name(column)) for column in self.columns]
+        rows = self.files.read(portion.files, columns).selectExpr("*", portion.mark_text())
+        return rows.select(
+            *self.names,
+            portion.number(lambda file: below(key_of[file.file_path])).alias(BELOW),
+            portion.number(lambda file: place(key_of[file.file_path])).alias(PLACE),
+        )
 
     def _read_here(self, below: Callable[[KeyFile], int], place: Callable[[KeyFile], int]) -> DataFrame:
         wanted = [KeyDeletes(path=key.path, below=below(key), place=place(key)) for key in self.keys]
@@ -151,18 +159,27 @@ def without_deleted(
 
 def spark_keys(files: SparkFiles, tasks: Iterable[ScanTask], columns: Sequence[ReadColumn]) -> list[SparkKeys]:
     """Return what deletes rows of data files by key, one for each combination of columns."""
-    by_columns: dict[tuple[int, ...], dict[str, KeyFile]] = defaultdict(dict)
+    by_columns: dict[tuple[int, ...], dict[KeyFile, None]] = defaultdict(dict)
     for task in tasks:
         for key in task.work.keys:
-            by_columns[key.field_ids][key.path] = key
+            by_columns[key.field_ids][key] = None
     return [
         SparkKeys(
             files=files,
             columns=[column for column in columns if column.field.field_id in field_ids],
-            keys=[*found.values()],
+            keys=[*found],
         )
         for field_ids, found in by_columns.items()
     ]
+
+
+def _each_path_once(keys: Iterable[KeyFile]) -> Iterable[dict[str, KeyFile]]:
+    """Return files of keys by their paths, those apart that were added again with another sequence number."""
+    by_path: dict[str, list[KeyFile]] = defaultdict(list)
+    for key in keys:
+        by_path[key.path].append(key)
+    most = max(map(len, by_path.values()))
+    return [{path: some[number] for path, some in by_path.items() if number < len(some)} for number in range(most)]
 
 
 def _key_name(column: ReadColumn) -> str:
