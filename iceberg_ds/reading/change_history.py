@@ -88,19 +88,37 @@ def find_range(
         end: The last snapshot; none is named for the head of the branch.
 
     Raises:
-        OptionError: There is no such branch or snapshot.
-        StreamHistoryError: History of that time has expired.
+        OptionError: There is no such branch or snapshot, or nothing to end with that descends from the start.
+        StreamHistoryError: History of that time has expired, or the table was replaced since.
     """
     history = _history(name, metadata, branch, end)
-    if not history:
-        return None
-    beginning = Beginning(snapshot_id=history[-1].snapshot_id, is_whole=True)
     if start.snapshot_id is not None:
         beginning = Beginning(snapshot_id=start.snapshot_id)
-    elif start.time_ms is not None:
-        before = _at(name, history, start.time_ms)
-        beginning = Beginning(snapshot_id=before[0].snapshot_id) if before else beginning
+        if not history:
+            raise _untold(name, metadata, beginning, history)
+        return ChangeRange(beginning=beginning, end_id=history[0].snapshot_id)
+    before = [] if start.time_ms is None else _at(name, history, start.time_ms)
+    if start.time_ms is not None and not before:
+        _require_never_replaced(name, metadata, start.time_ms)
+    if not history:
+        return None
+    beginning = Beginning(snapshot_id=(before or history[-1:])[0].snapshot_id, is_whole=not before)
     return ChangeRange(beginning=beginning, end_id=history[0].snapshot_id)
+
+
+def _require_never_replaced(name: str, metadata: TableMetadata, time_ms: int) -> None:
+    """Refuse a time at which the table had snapshots that no branch or tag leads to by now.
+
+    Raises:
+        StreamHistoryError: It had.
+    """
+    heads = (find_snapshot(metadata, ref.snapshot_id) for ref in metadata.refs.values())
+    known = {snapshot.snapshot_id for head in heads for snapshot in lineage(metadata, head)}
+    if any(one.timestamp_ms <= time_ms and one.snapshot_id not in known for one in metadata.snapshots):
+        raise StreamHistoryError(
+            f"Cannot read changes of {name}: the table was replaced after {time_ms} (milliseconds since the Unix "
+            "epoch), and its history does not tell which rows it had then. Make a copy anew, with start left out."
+        )
 
 
 def _history(name: str, metadata: TableMetadata, branch: str | None, end: Bound) -> list[Snapshot]:
@@ -175,7 +193,11 @@ def _untold(
     name: str, metadata: TableMetadata, beginning: Beginning, history: Sequence[Snapshot]
 ) -> OptionError | StreamHistoryError:
     start = beginning.snapshot_id
-    known = f"the history of snapshot {history[0].snapshot_id} shows {known_snapshots(history)}" if history else ""
+    known = (
+        f"the history of snapshot {history[0].snapshot_id} shows {known_snapshots(history)}"
+        if history
+        else "there is no snapshot to end with"
+    )
     if not history or behind(metadata, history[-1], start) is Place.OUTSIDE:
         is_there = find_snapshot(metadata, start) is not None
         reason = f"snapshot {start} is no ancestor of the end" if is_there else f"it has no snapshot {start}"

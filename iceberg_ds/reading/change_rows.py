@@ -62,8 +62,8 @@ def net_changes(rows: DataFrame) -> DataFrame:
 def with_updates(rows: DataFrame, name: str, keys: Sequence[str], *, is_net: bool) -> DataFrame:
     """Name a deleted and an inserted row of one key the row before and the row after an update.
 
-    Of net changes both tell of the later snapshot. A query fails if several rows of a key were deleted, or if one was
-    and several were inserted.
+    Of net changes both tell of the later snapshot. A query fails if rows of a key were deleted and inserted, and of
+    either there were several: which one became which is not known.
 
     Args:
         rows: Changes without carry-overs.
@@ -77,7 +77,7 @@ def with_updates(rows: DataFrame, name: str, keys: Sequence[str], *, is_net: boo
     is_update = (deleted > 0) & (inserted > 0)
     word = F.when(F.col(CHANGE_TYPE) == DELETE, UPDATE_BEFORE).otherwise(UPDATE_AFTER)
     kind = (
-        F.when((deleted > 1) | (is_update & (inserted > 1)), _refusal(name, keys))
+        F.when(is_update & (F.greatest(deleted, inserted) > 1), _refusal(name, keys))
         .when(is_update, word)
         .otherwise(F.col(CHANGE_TYPE))
     )

@@ -19,6 +19,7 @@ from pyiceberg.types import (
 
 from iceberg_ds.deletes.key_reader import ColumnReader, canonical_type
 from iceberg_ds.io.parallel import in_parallel
+from iceberg_ds.reading.scan import naming_delete_file
 from iceberg_ds.table.arrow_schema import arrow_type
 
 # The most keys that the driver reads.
@@ -53,18 +54,20 @@ def deleted_keys(io: FileIO, types: Mapping[int, IcebergType], files: Sequence[K
 
     Raises:
         UnsupportedTableError: A file cannot be read.
+        DataFileError: A file is missing or damaged.
     """
     keys = [(str(number), canonical_type(kind)) for number, kind in types.items()]
     schema = pa.schema([*keys, (PLACE, pa.int32()), (BELOW, pa.int64())])
 
     def read(file: KeyDeletes) -> list[pa.RecordBatch]:
         numbers = pa.scalar(file.place, pa.int32()), pa.scalar(file.below, pa.int64())
-        return [
-            pa.RecordBatch.from_arrays(
-                [*batch.columns, *(pa.repeat(number, len(batch.columns[0])) for number in numbers)], schema=schema
-            )
-            for batch in ColumnReader(io, file.path, types).batches()
-        ]
+        with naming_delete_file(io, file.path):
+            return [
+                pa.RecordBatch.from_arrays(
+                    [*batch.columns, *(pa.repeat(number, len(batch.columns[0])) for number in numbers)], schema=schema
+                )
+                for batch in ColumnReader(io, file.path, types).batches()
+            ]
 
     found = pa.Table.from_batches([batch for batches in in_parallel(read, files) for batch in batches], schema)
     together = found.group_by(schema.names[:-1]).aggregate([(BELOW, "max")])

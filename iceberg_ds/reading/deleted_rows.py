@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.io.parallel import in_parallel
+from iceberg_ds.reading.scan import naming_delete_file
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
@@ -46,7 +46,7 @@ def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequen
     Each delete file is read once. Memory grows with the number of positions.
 
     Raises:
-        DataFileError: A deletion vector is damaged.
+        DataFileError: A delete file is missing or damaged.
     """
     found: dict[str, list[int]] = defaultdict(list)
     for (path, _), positions in positions_by_source(io, tasks).items():
@@ -60,7 +60,7 @@ def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str
     Each delete file is read once.
 
     Raises:
-        DataFileError: A deletion vector is damaged.
+        DataFileError: A delete file is missing or damaged.
     """
     vectors: dict[DeletionVector, str] = {}
     wanted: dict[str, dict[str, None]] = defaultdict(dict)
@@ -70,10 +70,19 @@ def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str
         for path in task.work.positions:
             wanted[path][task.work.path] = None
     found: dict[tuple[str, Source], list[pa.Array]] = defaultdict(list)
-    of_vectors = in_parallel(partial(vector_positions, io), vectors)
+
+    def of_vector(vector: DeletionVector) -> pa.Array:
+        with naming_delete_file(io, vector.path):
+            return vector_positions(io, vector)
+
+    def of_file(path: str) -> list[tuple[str, pa.Array]]:
+        with naming_delete_file(io, path):
+            return [*positions_by_file(io, path, [*wanted[path]])]
+
+    of_vectors = in_parallel(of_vector, vectors)
     for (vector, path), positions in zip(vectors.items(), of_vectors, strict=True):
         found[path, vector].append(positions)
-    of_files = in_parallel(lambda path: [*positions_by_file(io, path, [*wanted[path]])], wanted)
+    of_files = in_parallel(of_file, wanted)
     for source, listed in zip(wanted, of_files, strict=True):
         for path, positions in listed:
             found[path, source].append(positions)
@@ -84,7 +93,7 @@ def listed_positions(io: FileIO, tasks: Sequence[ScanTask]) -> pa.Table:
     """Return the rows that are deleted by position, as path of the data file and position from 0.
 
     Raises:
-        DataFileError: A deletion vector is damaged.
+        DataFileError: A delete file is missing or damaged.
     """
     found = deleted_positions(io, tasks)
     paths = [pa.repeat(pa.scalar(path, pa.string()), len(positions)) for path, positions in found.items()]

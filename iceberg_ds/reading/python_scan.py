@@ -122,7 +122,7 @@ class PythonScan:
 
         Raises:
             UnsupportedTableError: A file has no field ids, or values of other types than the table.
-            DataFileError: A deletion vector is damaged.
+            DataFileError: A delete file is missing or damaged.
         """
         io = file_io(self.io_properties, self.location)
         for task, hidden, meant in self._with_deletes(io, tasks):

@@ -224,7 +224,7 @@ def _why_not_files(plan: ScanPlan) -> str | None:
     paths = [*(task.work.path for task in tasks), *plan.key_files]
     misread = next(filter(is_misread, paths), None)
     if misread is not None:
-        return f"it passes over a file with such a name, or takes its path for a pattern: {misread}"
+        return f"it passes over a file with such a name, fails with it, or takes its path for a pattern: {misread}"
     count = position_count(tasks, plan.deletes)
     if count > MOST_POSITIONS:
         return f"{count:,} rows are deleted by position, and the driver takes {MOST_POSITIONS:,} of them"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField
+from pyiceberg.types import ListType, MapType, NestedField
 from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_ds.errors import OptionError
@@ -22,8 +22,9 @@ from iceberg_ds.reading.request import CHANGES_AFTER, CHANGES_FROM, PlannedRead,
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_files import together
 from iceberg_ds.table.names import quoted
+from iceberg_ds.table.nested_fields import at_any_depth
 from iceberg_ds.table.spark_types import spark_struct
-from iceberg_ds.table.variant import VariantType, holds_variant
+from iceberg_ds.table.variant import holds_variant
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +93,8 @@ def read_changes(  # noqa: PLR0913  # all but two by name
     planned = ReadRequest.of(chosen).plan(loaded)
     why = why_by_python(spark, planned, reader)
     one_sided, mixed = _by_sides(planned.plan.tasks, is_net=net)
+    if mixed:
+        _require_comparable(name, schema)
     if mixed and why is not None:  # tasks plan anew, and read all
         one_sided, mixed = [], [*one_sided, *mixed]
     frames = []
@@ -117,20 +120,29 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
     """Return the table's columns that are wanted.
 
     Raises:
-        OptionError: There is no such column, or it has variants inside.
+        OptionError: There is no such column.
         UnsupportedTableError: The table has columns with the names of those that say what has changed.
     """
     request.refuse_own_change_columns(schema)
     fields, extras = replace(request, columns=None if columns is None else tuple(columns)).chosen(schema)
     if extras:
         raise OptionError(f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.")
-    holding = (one for one in fields if holds_variant(one.field_type) and not isinstance(one.field_type, VariantType))
-    if (nested := next(holding, None)) is not None:
-        raise OptionError(
-            f"Cannot read changes of {request.name}: column '{nested.name}' has variants inside, of which Spark does "
-            "not say whether they are the same. Leave it out (columns)."
-        )
     return fields
+
+
+def _require_comparable(name: str, schema: Schema) -> None:
+    """Refuse to compare rows of a table with variants in lists or maps: all columns say whether a row was changed.
+
+    Raises:
+        OptionError: It has such a column.
+    """
+    lists = (one for one in at_any_depth(schema.fields) if isinstance(one.field_type, ListType | MapType))
+    if (found := next((one for one in lists if holds_variant(one.field_type)), None)) is not None:
+        raise OptionError(
+            f"Cannot read changes of {name}: snapshots both deleted and inserted rows, and '{found.name}' is a list or "
+            "map of variants, of which Spark does not say whether they are the same. Read between snapshots that do "
+            "either, without net; or read the rows of both snapshots with iceberg_ds.read, and compare them yourself."
+        )
 
 
 def _keys(request: ReadRequest, schema: Schema, keys: Sequence[str] | None) -> tuple[str, ...]:

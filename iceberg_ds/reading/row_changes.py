@@ -35,7 +35,7 @@ def changed_rows(scan: PythonScan, files: TaskFiles) -> Iterator[pa.RecordBatch]
     Raises:
         StreamHistoryError: The snapshot changed several rows of one key.
         UnsupportedTableError: A file has no field ids, or values of other types than the table.
-        DataFileError: A deletion vector is damaged.
+        DataFileError: A delete file is missing or damaged.
     """
     if not files.compared:
         yield from scan.rows(files.tasks)

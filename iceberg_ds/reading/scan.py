@@ -32,7 +32,7 @@ from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzTyp
 from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work, why_not_readable
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.error_hints import advice
-from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
+from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError, UnsupportedTableError
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
 from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.io.parallel import in_parallel
@@ -286,6 +286,24 @@ def naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Iterat
         raise DataFileError(
             f"Cannot read {name}: the manifests of snapshot {snapshot.snapshot_id if snapshot else None} cannot be "
             f"read: {reason}. {advice(error)}".rstrip()
+        ) from masked_cause(error, io.properties)
+
+
+@contextmanager
+def naming_delete_file(io: FileIO, path: str) -> Iterator[None]:
+    """Say of any error in this block which delete file cannot be read.
+
+    Raises:
+        DataFileError: It cannot be read.
+    """
+    try:
+        yield
+    except IcebergSinkError:
+        raise
+    except Exception as error:  # of any storage library, or of Arrow
+        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
+        raise DataFileError(
+            f"Cannot read delete file {path}: {reason}. Rows that it deletes would come back. {advice(error)}".rstrip()
         ) from masked_cause(error, io.properties)
 
 

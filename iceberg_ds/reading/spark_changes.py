@@ -262,7 +262,7 @@ def hidden_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, pa.Tabl
         Tables with the position of a row and a life of what hides it, `_POSITIONS`.
 
     Raises:
-        DataFileError: A deletion vector is damaged.
+        DataFileError: A delete file is missing or damaged.
     """
     further = [task.hidden_by for task in tasks if task.hidden_by is not None]
     positions = positions_by_source(io, [*tasks, *further])

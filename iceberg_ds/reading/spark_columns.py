@@ -36,6 +36,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 
+from iceberg_ds.io.files import is_local
 from iceberg_ds.table.defaults import has_initial_default
 from iceberg_ds.table.names import free_name
 from iceberg_ds.table.nested_fields import at_any_depth, children
@@ -191,8 +192,10 @@ def _is_long(value: Decimal | None, scale: int) -> bool:
 
 
 def is_misread(path: str) -> bool:
-    """Return whether Spark passes over a file because of its name, or takes its path for a pattern."""
-    return path.rpartition("/")[2].startswith(("_", ".")) or not _PATTERN.isdisjoint(path)
+    """Return whether Spark passes over a file because of its name, takes its path for a pattern, or fails with it."""
+    name = path.rpartition("/")[2]
+    # Hadoop looks for checksums beside local files, and takes what is before a colon for a scheme.
+    return name.startswith(("_", ".")) or (":" in name and is_local(path)) or not _PATTERN.isdisjoint(path)
 
 
 def _types(kind: IcebergType) -> Iterator[IcebergType]:

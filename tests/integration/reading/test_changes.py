@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,25 +11,35 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.manifest import DataFileContent
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.spark.tables import Warehouse
-from support.tables.changes_by_others import head_of, register_edited
+from support.tables.changes_by_others import cherry_pick, head_of, register_edited
 from support.tables.data_rewrites import rewrite
-from support.tables.delete_files import delete_equal, delete_positions, entries, take_deletes_back, with_ids
+from support.tables.delete_files import (
+    commit_file,
+    delete_equal,
+    delete_ids,
+    delete_positions,
+    entries,
+    take_deletes_back,
+    with_ids,
+)
 from support.tables.random_history import RandomHistory
 from support.tables.reading import differences_of, net_of
-from support.tables.sink import NAME, Sink, embedded_options
+from support.tables.sink import NAME, Sink, embedded_options, local
 
 import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.reading import file_marks, spark_changes, spark_keys
 from iceberg_ds.reading.change_rows import net_changes, with_updates, without_carry_overs
 
 COPY = "db.copy"
+EQUALITY_DELETES = DataFileContent.EQUALITY_DELETES
 
 
 def sink_of(house: Warehouse) -> Sink:
@@ -180,6 +191,70 @@ def jumble(sink: Sink, chance: random.Random) -> None:
     register_edited(sink, edit)
 
 
+def test_file_that_comes_back_with_another_number_is_another_file(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows would be deleted by another snapshot than the one that did it, twice, or not at all."""
+    options = embedded_options(tmp_path / "warehouse")
+    sink = Sink(catalog=connect(catalog_settings(options)), options=options)
+    sink.append(1, 2, 3)
+    first = head_of(sink)
+    sink.commit(sink.write([{"id": 1, "name": "new"}], plan=sink.plan(keys=("id",))))
+    (deletes,) = [one.data_file for one in entries(sink) if one.data_file.content is EQUALITY_DELETES]
+    sink.overwrite([])
+    cherry_pick(sink, first)  # the data file, which the keys do not concern by now
+    delete_ids(sink, 2)
+    sink.append(1, 7)
+    commit_file(sink, deletes, "main")  # the delete file, which concerns all rows by now
+    commit_file(sink, deletes, "main")  # and once more, under a later number
+    wanted = differences_of(sink)
+
+    for reader in ("spark", "python"):
+        frame = iceberg_ds.read_changes(spark, NAME, options={"warehouse": str(sink.options.warehouse)}, reader=reader)
+        assert net_of([row.asDict() for row in frame.collect()]) == wanted, reader
+
+
+def test_columns_may_have_the_names_that_are_used_in_between(spark: SparkSession, house: Warehouse) -> None:
+    """A table would have changes that nobody can read."""
+    names = ["__copies", "__AT", "__same_0", "__changes_moment", "__changes_since", "order id"]
+    columns = ["-0.0D AS d", "1L AS id", *(f"{number} AS `{name}`" for number, name in enumerate(names))]
+    house.append(spark.sql(f"SELECT {', '.join(columns)}"), keys="`order id`")
+    columns[0] = "0.0D AS d"
+    house.append(spark.sql(f"SELECT {', '.join(columns)}"), keys="`order id`")
+    spark.conf.set("spark.sql.parser.quotedRegexColumnNames", "true")
+    try:
+        for net, kinds in ((False, ["INSERT", "UPDATE_AFTER", "UPDATE_BEFORE"]), (True, ["INSERT"])):
+            found = changes(spark, house, keys=["id"], net=net, reader="spark")
+            assert sorted(row["_change_type"] for row in found) == kinds
+            assert all(row[name] == number for row in found for number, name in enumerate(names))
+    finally:
+        spark.conf.unset("spark.sql.parser.quotedRegexColumnNames")
+
+
+def test_delete_file_that_is_missing_or_damaged_is_named(spark: SparkSession, house: Warehouse) -> None:
+    """A user would look for a fault in a data file, or in the query."""
+    house.append(spark.range(6).coalesce(1))
+    sink = sink_of(house)
+    (file,) = [entry.data_file for entry in entries(sink)]
+    delete_positions(sink, file.file_path, [0])
+    delete_equal(sink, ids(1), [1], of=file)
+    for kind in (DataFileContent.POSITION_DELETES, EQUALITY_DELETES):
+        (path,) = [one.data_file.file_path for one in entries(sink) if one.data_file.content is kind]
+        whole = local(path).read_bytes()
+        for content in (None, b"x" * len(whole)):
+            if content is None:
+                local(path).unlink()
+            else:
+                local(path).write_bytes(content)
+            for read in (changes, rows_by_spark):
+                with pytest.raises(DataFileError, match=rf"Cannot read delete file {re.escape(path)}: .*come back"):
+                    read(spark, house)
+        local(path).write_bytes(whole)
+
+
+def rows_by_spark(spark: SparkSession, house: Warehouse) -> list[Any]:
+    """Return the rows of the table, by Spark's reader."""
+    return iceberg_ds.read(spark, NAME, options=house.options, reader="spark").collect()
+
+
 @EXHAUSTIVE
 def test_row_that_several_deletes_hide_is_one_change(spark: SparkSession, house: Warehouse) -> None:
     """A row would be deleted twice, so that its copy beside it would be deleted, too."""
@@ -290,7 +365,8 @@ def test_key_of_several_rows_is_refused(spark: SparkSession) -> None:
 
     assert updates("INSERT", "INSERT") == ["INSERT", "INSERT"]
     assert updates("INSERT", "DELETE") == ["UPDATE_AFTER", "UPDATE_BEFORE"]
-    for words in (("DELETE", "DELETE"), ("DELETE", "INSERT", "INSERT")):
+    assert updates("DELETE", "DELETE") == ["DELETE", "DELETE"]
+    for words in (("DELETE", "DELETE", "INSERT"), ("DELETE", "INSERT", "INSERT")):
         with pytest.raises(
             Exception, match=r'db.t with keys id: snapshot 7 changed several rows of one key: \{"id":1\}'
         ):

@@ -156,3 +156,30 @@ def test_history_that_is_gone_is_an_error() -> None:
     found = ranged(metadata)
     assert found is not None
     assert found.beginning == Beginning(snapshot_id=5, is_whole=True)
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"), [(2, "snapshot 2 is no ancestor of the end"), (9, "it has no snapshot 9")]
+)
+def test_start_is_refused_where_nothing_is_left_to_end_with(start: int, reason: str) -> None:
+    """A copy of a table that was replaced by an empty one would keep all rows, and hear nothing of it."""
+    metadata = metadata_of(line(1, 2), branches={})
+
+    with pytest.raises(OptionError, match=f"{reason}; there is no snapshot to end with"):
+        ranged(metadata, Bound(snapshot_id=start))
+    with pytest.raises(OptionError, match="there is no snapshot to end with"):
+        ranged(metadata_of(line(1, 2)), Bound(snapshot_id=start), Bound(time_ms=START_MS - 1))
+    assert ranged(metadata) is None
+
+
+@pytest.mark.parametrize("branches", [{}, {"main": 5}])
+def test_time_before_a_replacement_is_refused(branches: dict[str, int]) -> None:
+    """The rows of before would never be deleted in a copy."""
+    began_anew = {"added-data-files": "1", "total-data-files": "1"}
+    metadata = metadata_of([*line(1, 2), *line(5, s5=began_anew)], branches=branches)
+
+    with pytest.raises(StreamHistoryError, match="the table was replaced after"):
+        ranged(metadata, Bound(time_ms=START_MS + 2))
+    assert ranged(metadata, Bound(time_ms=START_MS - 1)) == (
+        ChangeRange(beginning=Beginning(snapshot_id=5, is_whole=True), end_id=5) if branches else None
+    )

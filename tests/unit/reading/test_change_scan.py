@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from threading import Barrier
 from typing import Any
 
@@ -193,6 +194,8 @@ def compared(before: list[ScanTask], after: list[ScanTask]) -> list[tuple[str, s
 
 def test_snapshots_are_compared_file_by_file() -> None:
     """Rows that a snapshot hides, or shows again, would be missing among its changes."""
+    again = replace(task("a"), work=replace(task("a").work, sequence_number=9))
+    assert compared([task("a")], [again]) == [("DELETE", "a", None), ("INSERT", "a", None)]
     assert compared([task("a")], [task("a")]) == []
     assert compared([task("a")], [task("b")]) == [("DELETE", "a", None), ("INSERT", "b", None)]
     assert compared([task("a", ("p",))], [task("a", ("p", "q"))]) == [("DELETE", "a", (("q",), [], False))]
@@ -216,7 +219,7 @@ def test_lives_of_files_are_those_of_the_snapshots(sink: Sink) -> None:
 
     plan = planned(sink, changes_after_snapshot_id=start, snapshot_id=head_of(sink)).plan
     (key,) = plan.key_files
-    lives = {path: plan.lives[path] for path in plan.lives}
+    lives = {path: found for (path, _), found in plan.lives.items()}
 
     assert old.file_path not in lives  # none of its rows changed
     assert lives[new.file_path] == (Life(2, 5),)

@@ -82,6 +82,31 @@ def test_paths_that_spark_misreads_are_found(path: str) -> None:
     assert not is_misread("s3://b/_t/data/p=a%20b/00000-1.parquet")
 
 
+def test_local_file_with_a_colon_in_its_name_is_not_for_spark() -> None:
+    """The query would fail where Hadoop looks for a checksum beside the file."""
+    assert is_misread("file:///data/2024-01-01T10:00:00.parquet")
+    assert not is_misread("s3://b/data/2024-01-01T10:00:00.parquet")
+    assert not is_misread("file:///d:ata/1.parquet")
+
+
+def test_column_is_never_null_if_it_was_required_in_every_schema() -> None:
+    """Rows whose key is null would come back once the column is required."""
+    optional, required = (
+        Schema(NestedField(1, "id", LongType(), required=is_required), schema_id=number)
+        for number, is_required in enumerate([False, True])
+    )
+    without = Schema(NestedField(2, "n", LongType()), schema_id=0)
+
+    def is_never_null(*schemas: Schema) -> bool:
+        (column,) = read_columns(required.fields, schemas)
+        return column.is_never_null
+
+    assert is_never_null(required.model_copy(update={"schema_id": 0}), required)
+    assert not is_never_null(optional, required)
+    assert not is_never_null(without, required)
+    assert not is_never_null(required)  # what the first schema said has expired
+
+
 def test_defaults_that_spark_does_not_fill_in_are_told() -> None:
     """A read would fail in the middle, or show null instead of the default."""
     inside = NestedField(3, "x", LongType(), initial_default=5)
