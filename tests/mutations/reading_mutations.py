@@ -13,6 +13,7 @@ _BOTH = "integration/reading/test_read.py::"
 
 _CHANGES = "properties/test_changes.py::test_changes_are_the_differences_between_snapshots"
 _PLANNED = "unit/reading/test_change_scan.py::"
+_HISTORY = "unit/reading/test_change_history.py::"
 _LIVES = "unit/reading/test_lives.py::"
 _HIDDEN = "unit/reading/test_spark_changes.py::"
 _SNAPSHOTS = "unit/reading/test_change_history.py::"
@@ -159,6 +160,34 @@ READING = (
         before="        is_whole = _deletes(old) != _deletes(new)\n",
         after="        is_whole = False\n",
         tests=(_PLANNED + "test_deleted_rows_alone_are_read_of_a_file_that_stays",),
+    ),
+    Mutation(
+        name="a file that comes back with another sequence number is taken for the same one",
+        file="reading/scan_task.py",
+        before="        return self.work.path, self.work.sequence_number\n",
+        after="        return self.work.path, 0\n",
+        tests=(_PLANNED + "test_snapshots_are_compared_file_by_file",),
+    ),
+    Mutation(
+        name="a key column that is required by now is taken for one that never had nulls",
+        file="reading/spark_columns.py",
+        before="            is_never_null=field.field_id in never_null,\n",
+        after="            is_never_null=field.required,\n",
+        tests=("unit/reading/test_spark_columns.py::test_column_is_never_null_if_it_was_required_in_every_schema",),
+    ),
+    Mutation(
+        name="a start is not looked at where there is nothing to end with",
+        file="reading/change_history.py",
+        before="        if not history:\n            raise",
+        after="        if not history:\n            return None\n        if not history:\n            raise",
+        tests=(_HISTORY + "test_start_is_refused_where_nothing_is_left_to_end_with",),
+    ),
+    Mutation(
+        name="a time before a replacement of the table begins with the new rows",
+        file="reading/change_history.py",
+        before="    if start.time_ms is not None and not before:\n",
+        after="    if False:\n",
+        tests=(_HISTORY + "test_time_before_a_replacement_is_refused",),
     ),
     Mutation(
         name="keys of a later snapshot delete rows of an earlier one in Python tasks",
