@@ -155,6 +155,7 @@ RULES: tuple[Rule, ...] = (
     _needs("evolve-partitioning", "partition-by"),
     _needs("upgrade-format", "format-version"),
     _contradict("sort-by", "use-table-distribution-and-ordering=false", "drop one of them"),
+    _contradict("nested-as-json", "nested-as-variant", "a column is written in one of the two ways: drop one of them"),
     Rule(
         options=("staging-branch",),
         both=_one_branch,

@@ -439,6 +439,12 @@ class SinkOptions:
         "Write structs, arrays and maps as JSON strings.",
         default=False,
     )
+    nested_as_variant: bool = _option(
+        values.boolean,
+        "Write structs, arrays and maps as variants, into columns that are new or are variants already, of tables of "
+        "format version 3. See [variant](version-3.md#variant).",
+        default=False,
+    )
     on_bad_row: Literal["fail", "null", "quarantine", "drop"] = _option(
         values.one_of("fail", "null", "quarantine", "drop"),
         "What happens to a row that cannot be written: the write fails; its bad values become `null`, and column "

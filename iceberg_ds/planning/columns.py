@@ -35,8 +35,11 @@ from iceberg_ds.table.spark_types import (
     bullets,
     cast_type,
     convert_type,
+    is_nested,
+    why_no_variant,
     with_nullable_fields,
 )
+from iceberg_ds.table.variant import VariantType
 
 _KEYED_VERSION = 2
 _METADATA_TYPES: dict[str, DataType] = {
@@ -239,6 +242,7 @@ class WrittenColumns:
         Raises:
             OptionError: The DataFrame has a column that is to be filled in, or the column of delete marks cannot take
                 them; lists all reasons.
+            SchemaMismatchError: A column cannot be written as variants; names each.
         """
         mark = self._mark(table)
         added = [StructField(name, _METADATA_TYPES[name]) for name in self._options.metadata_columns]
@@ -246,7 +250,7 @@ class WrittenColumns:
             added.append(StructField(ERRORS, _ERRORS_TYPE))
         if mark is not None and self._position(mark.column, self._dataframe.names) is None:
             added.append(StructField(mark.column, _mark_type(mark)))
-        sent = self._cast(self._sent(table), table)
+        sent = self._cast(self._with_variants(self._sent(table), table), table)
         columns = StructType([*sent, *added]) if added else sent
         is_relaxed = table is None and self._options.use_nullable_query_schema
         return with_nullable_fields(columns) if is_relaxed else columns
@@ -291,6 +295,24 @@ class WrittenColumns:
         if position is None or (table is not None and self._find(names[position], table) is not None):
             return self._dataframe
         return StructType([column for number, column in enumerate(self._dataframe) if number != position])
+
+    def _with_variants(self, sent: StructType, table: Schema | None) -> StructType:
+        """Return the columns as tasks leave them: with `nested-as-variant` nested ones that fit are variants."""
+        if not self._options.nested_as_variant:
+            return sent
+        columns, problems = [], []
+        for column in sent:
+            own = None if table is None else self._find(column.name, table)
+            fits = own is None or isinstance(own.field_type, VariantType)
+            if not (fits and is_nested(column.dataType)):
+                columns.append(column)
+            elif (reason := why_no_variant(column.dataType)) is not None:
+                problems.append(f"column '{column.name}' holds {reason}")
+            else:
+                columns.append(StructField(column.name, spark.VariantType(), column.nullable, column.metadata))
+        if problems:
+            raise SchemaMismatchError(f"Cannot write to {self._name} as variants:\n" + bullets(problems))
+        return StructType(columns)
 
     def _cast(self, sent: StructType, table: Schema | None) -> StructType:
         """Return the columns as tasks leave them: those whose values they cast one by one have the table's types.

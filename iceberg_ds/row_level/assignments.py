@@ -17,7 +17,7 @@ from pyspark.sql import types as spark
 from iceberg_ds.errors import OptionError
 from iceberg_ds.spark.sql_text import refusing_sql
 from iceberg_ds.table.names import find_position, parse_identifier
-from iceberg_ds.table.spark_types import spark_type
+from iceberg_ds.table.spark_types import is_nested, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -165,12 +165,16 @@ def converted(action: str, field: NestedField, text: str, found: spark.DataType)
 
         # Within an array each value is computed once, also one that differs each time.
         return F.get(F.transform(F.array(value), fitting), 0)
-    is_variant = isinstance(wanted, spark.VariantType)
-    cast = f"parse_json({text})" if is_variant else f"cast({text} as {wanted.simpleString()})"
     raise OptionError(
         f"Cannot {action}: column '{field.name}' is {wanted.simpleString()}, and {text!r} is {found.simpleString()}, "
-        f"which is not stored in it without being asked. Write the cast: {cast}."
+        f"which is not stored in it without being asked. {_next_step(wanted, text, found)}."
     )
+
+
+def _next_step(wanted: spark.DataType, text: str, found: spark.DataType) -> str:
+    if isinstance(wanted, spark.VariantType):
+        return f"Write the cast: {'to_variant_object' if is_nested(found) else 'parse_json'}({text})"
+    return f"Write the cast: cast({text} as {wanted.simpleString()})"
 
 
 def _holds(wanted: spark.DataType, found: spark.DataType) -> bool:

@@ -27,7 +27,8 @@ from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.names import find_sources, safe_names
 from iceberg_ds.table.nested_arrow import split_lists, split_maps, to_json
 from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth
-from iceberg_ds.table.variant import VARIANT, VariantType, as_variants, is_variant
+from iceberg_ds.table.variant import VARIANT, VariantType, as_variants, is_any_variant, is_variant
+from iceberg_ds.table.variant_encoding import to_variants
 
 _UUID_BYTES = 16
 _UUID = pa.uuid()
@@ -289,7 +290,7 @@ def _example(value: pa.Scalar) -> str:
 def conform(batch: pa.RecordBatch, shape: FileShape) -> pa.RecordBatch:
     """Return `batch` with the columns, order and types of the file; columns that it lacks get defaults, or nulls.
 
-    A struct, list or map that goes into a string column becomes JSON.
+    A struct, list or map that goes into a string column becomes JSON, and a variant in a column of variants.
 
     Raises:
         SchemaMismatchError: A required column, or a required field inside one, holds a null; or some text or
@@ -351,7 +352,7 @@ def _conform_values(values: pa.Array, place: _Place, null_parents: int = 0) -> p
     """
     _check_required(values, null_parents, place)
     if is_variant(place.type):
-        return as_variants(values)
+        return as_variants(values) if is_any_variant(values.type) else to_variants(values, place.path)
     if pa.types.is_null(values.type) or not len(values):
         return _nulls(len(values), place.type)
     if pa.types.is_nested(values.type) and pa.types.is_string(place.type):

@@ -18,6 +18,7 @@ from iceberg_ds.table.arrow_schema import no_time, no_uuid, wrong_length
 from iceberg_ds.table.casts import cast_rows, is_castable
 from iceberg_ds.table.names import find_sources
 from iceberg_ds.table.nested_arrow import split_lists, split_maps, to_json
+from iceberg_ds.table.variant import is_variant
 
 _UUID = pa.uuid()
 _NAMES = {
@@ -72,6 +73,8 @@ def may_be_bad(source: pa.DataType, named: pa.Field) -> bool:
 
 def _is_strict(data_type: pa.DataType) -> bool:
     """Return whether something nested in a type is required, or of a type whose values are checked."""
+    if is_variant(data_type):
+        return False
     if pa.types.is_struct(data_type):
         fields = list(data_type)
     elif pa.types.is_map(data_type):
@@ -142,7 +145,7 @@ def _type_name(data_type: pa.DataType) -> str:
 def _inside(values: pa.Array, named: pa.Field, case_sensitive: bool | None) -> Iterator[BadValues]:  # noqa: FBT001
     """Yield what is wrong with the values themselves, nulls apart, and with what is nested in them."""
     target = named.type
-    if pa.types.is_null(values.type) or not len(values) or pa.types.is_string(target):
+    if pa.types.is_null(values.type) or not len(values) or pa.types.is_string(target) or is_variant(target):
         return
     if pa.types.is_struct(target):
         yield from _in_structs(values, target, case_sensitive)

@@ -38,7 +38,7 @@ from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bad_values import needs_cast
 from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.names import repeated_names, why_reserved
-from iceberg_ds.table.variant import VariantType, holds_variant
+from iceberg_ds.table.variant import VARIANT, VariantType, holds_variant
 
 # Types that Iceberg has no types of their own for.
 _SAME = (spark.ByteType, spark.ShortType, spark.CharType, spark.VarcharType)
@@ -76,7 +76,8 @@ _FORMS: dict[type[IcebergType], str] = {
     UUIDType: "give it as string, such as f79c3e09-677c-4bbd-a479-3f349cb785e7, or as binary of 16 bytes",
     FixedType: "give it as binary of that length",
     TimeType: "give it as string, such as 10:00:00.5, or as time",
-    VariantType: "make a variant of it: parse_json of a text, to_variant_object of a struct, an array or a map",
+    VariantType: "make a variant of it: parse_json of a text, to_variant_object of a struct, an array or a map, which "
+    "nested-as-variant=true does, too",
 }
 _TIME: type[spark.DataType] | None = getattr(spark, "TimeType", None)  # since Spark 4.1
 # Where Spark's Parquet reader looks for the id of a field.
@@ -400,8 +401,7 @@ def json_schema(dataframe: spark.StructType) -> spark.StructType:
 
 
 def _as_json(column: spark.StructField) -> spark.StructField:
-    is_nested = isinstance(column.dataType, spark.StructType | spark.ArrayType | spark.MapType)
-    if not (is_nested and _has_json_form(column.dataType)):
+    if not (is_nested(column.dataType) and _has_json_form(column.dataType)):
         return column
     return spark.StructField(column.name, spark.StringType(), column.nullable, column.metadata)
 
@@ -422,6 +422,49 @@ def _has_json_form(data_type: spark.DataType) -> bool:
     except UnsupportedTypeError:
         return False
     return True
+
+
+def is_nested(data_type: spark.DataType) -> bool:
+    """Return whether values are structs, arrays or maps."""
+    return isinstance(data_type, spark.StructType | spark.ArrayType | spark.MapType)
+
+
+def why_no_variant(data_type: spark.DataType) -> str | None:
+    """Return the type in which a column of structs, arrays or maps cannot become variants, with what to do, or None."""
+    if isinstance(data_type, spark.StructType) and _is_like_variant(data_type):
+        return f"{data_type.simpleString()}, which tasks cannot tell from a variant: rename a field of it"
+    return _without_variant_form(data_type)
+
+
+def _is_like_variant(data_type: spark.StructType) -> bool:
+    parts = {field.name: field.dataType for field in data_type}
+    return parts == dict.fromkeys((field.name for field in VARIANT), spark.BinaryType())
+
+
+def _without_variant_form(data_type: spark.DataType) -> str | None:  # noqa: PLR0911  # one a kind
+    match data_type:
+        case spark.StructType():
+            if repeated := repeated_names(data_type.names, case_sensitive=True):
+                return f"a struct whose {'; '.join(repeated)}"
+            return next(filter(None, (_without_variant_form(field.dataType) for field in data_type)), None)
+        case spark.ArrayType():
+            return _without_variant_form(data_type.elementType)
+        case spark.MapType(keyType=spark.StringType()):
+            return _without_variant_form(data_type.valueType)
+        case spark.MapType():
+            return (
+                f"{data_type.simpleString()}, whose keys are no text, as the names of a variant's fields are: cast "
+                "them, for example transform_keys(column, (key, value) -> cast(key AS string))"
+            )
+        case spark.NullType() | spark.StringType():  # of any collation
+            return None
+    if _TIME is not None and isinstance(data_type, _TIME):
+        return f"{data_type.simpleString()}, of which Spark makes no variant: cast it to string"
+    try:
+        convert_type(data_type, itertools.count(1))
+    except UnsupportedTypeError as unsupported:
+        return str(unsupported)
+    return None
 
 
 def bullets(lines: Iterable[str]) -> str:

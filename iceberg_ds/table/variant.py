@@ -85,6 +85,11 @@ def is_sent_variant(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and any((part.metadata or {}).items() >= _OF_SPARK.items() for part in kind)
 
 
+def is_any_variant(kind: pa.DataType) -> bool:
+    """Return whether values are variants already, as files or Spark have them, or nulls of no type."""
+    return is_sent_variant(kind) or is_variant(kind) or bool(pa.types.is_null(kind))
+
+
 def as_json(values: pa.Array) -> pa.Array:
     """Return the JSON text of variants that Spark sends, as Spark prints it in UTC; of a null, any text."""
     from pyspark.sql.types import VariantVal  # noqa: PLC0415  # only rows that are written as JSON need it

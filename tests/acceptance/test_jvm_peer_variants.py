@@ -77,6 +77,26 @@ def test_runtime_reads_what_the_sink_writes_and_goes_on(shared: SharedCatalog, s
     check(spark, shared, expected)
 
 
+def test_runtime_reads_structs_that_tasks_made_variants_of(shared: SharedCatalog, spark: SparkSession) -> None:
+    """A field would be missed by its name, or be of another type than where the runtime makes the variant."""
+    document = (
+        "named_struct('z', id, 'a', array(float(id), NULL), 'm', map('k', named_struct('d', 1.50BD, 'z', 'x')), "
+        "'b', X'00ff', 'at', TIMESTAMP'2024-02-29 12:00:00.000001', 'day', DATE'1969-12-31', 'none', CAST(NULL AS int))"
+    )
+    wide = "map_from_arrays(transform(sequence(0, 60), x -> concat('k', x * 7 % 61)), sequence(0, 60))"
+    rows = spark.range(40).selectExpr("id", f"IF(id = 7, NULL, {document}) AS v", f"{wide} AS w")
+    Warehouse(folder=shared.folder).append(rows, format_version="3", nested_as_variant="true")
+
+    shared.jvm.run(f"INSERT INTO {NAME} SELECT id + 40, to_variant_object({document}), NULL FROM range(40)")  # noqa: S608
+    found = by_jvm(shared)
+    assert found[7] == (None, None)
+    assert all(found[number] == found[number + 40] for number in range(40) if number != 7)
+    check(spark, shared, found)
+    values = ", ".join(f"variant_get(w, '$.k{number}', 'int') AS k{number}" for number in range(61))
+    (row,) = shared.jvm.sql(f"SELECT {values} FROM {NAME} WHERE id = 3")  # noqa: S608
+    assert sorted(row.values()) == list(range(61))
+
+
 def test_shredded_variants_are_read_by_spark_and_refused_by_tasks(shared: SharedCatalog, spark: SparkSession) -> None:
     """A part of each value would be missing."""
     shared.create_by_jvm(

@@ -14,6 +14,7 @@ _DEFAULTS = "unit/table/test_defaults.py::"
 _WRITES = "unit/writers/test_default_values.py::"
 _FOOTERS = "unit/writers/test_parquet_footer.py::"
 _VARIANTS = "unit/table/test_variant.py::"
+_ENCODED = "unit/table/test_variant_encoding.py::"
 _NUMBERED = _COMMITS + "test_each_snapshot_numbers_the_rows_that_it_adds"
 _UPGRADED = _COMMITS + "test_table_is_upgraded_where_the_user_asks_for_it"
 
@@ -426,5 +427,33 @@ VERSION_3: tuple[Mutation, ...] = (
         before="    if not (_PLAIN.fullmatch(column.name) and _PLAIN.fullmatch(column.field.name)):\n",
         after="    if not (_PLAIN and column.name):\n",
         spark_tests=("integration/reading/test_read.py::test_names_are_neither_patterns_nor_variables",),
+    ),
+    Mutation(
+        name="an object lists its fields as they come",
+        file="table/variant_encoding.py",
+        before="        self._order = sorted(range(len(texts)), key=lambda place: _by_name(texts[place]))\n",
+        after="        self._order = list(range(len(texts)))\n",
+        tests=(_ENCODED + "test_object_lists_its_fields_by_name_and_names_them_as_they_are_met",),
+    ),
+    Mutation(
+        name="keys of a map are listed as they come",
+        file="table/variant_encoding.py",
+        before="        self._order = self._entries.ordered(of_entries)\n",
+        after="        self._order = pa.array(range(len(of_entries)), pa.int64())\n",
+        tests=(_ENCODED + "test_map_with_a_key_twice_is_refused",),
+    ),
+    Mutation(
+        name="names of a variant inside keep their numbers",
+        file="table/variant_encoding.py",
+        before="        named += [next(ids)] if isinstance(tree, dict) else []\n",
+        after="        named += [len(named)] if isinstance(tree, dict) else []\n",
+        tests=(_ENCODED + "test_variants_inside_keep_their_values",),
+    ),
+    Mutation(
+        name="structs that go into variants are looked at for required fields",
+        file="table/bad_values.py",
+        before="pa.types.is_string(target) or is_variant(target):\n",
+        after="pa.types.is_string(target):\n",
+        tests=(_ENCODED + "test_no_value_inside_is_bad",),
     ),
 )

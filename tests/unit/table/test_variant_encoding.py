@@ -1,0 +1,127 @@
+"""Structs, lists and maps as variants; `tests/integration/test_nested_variants.py` holds them to Spark's own bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import VariantVal
+
+from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.table.bad_values import check_column, may_be_bad
+from iceberg_ds.table.variant import SPARK_VARIANT, VARIANT, is_any_variant
+from iceberg_ds.table.variant_encoding import to_variants
+
+POINT = pa.struct([("y", pa.int64()), ("x", pa.int64())])
+
+
+def made(values: list[Any], kind: pa.DataType) -> list[tuple[bytes, bytes] | None]:
+    """Return value and metadata of each variant."""
+    found = to_variants(pa.array(values, kind), "c")
+    assert found.type.equals(VARIANT, check_metadata=True)
+    assert not any(found.field(part).null_count for part in range(2))
+    return [None if one is None else (one["value"], one["metadata"]) for one in found.to_pylist()]
+
+
+def read(values: pa.Array) -> list[Any]:
+    """Return what PySpark finds in the variants."""
+    found = to_variants(values, "c").to_pylist()
+    return [None if one is None else VariantVal(one["value"], one["metadata"]).toPython() for one in found]
+
+
+def test_object_lists_its_fields_by_name_and_names_them_as_they_are_met() -> None:
+    """Readers look for a field by halves, and would miss it."""
+    (one,) = made([{"y": 1, "x": 300}], POINT)
+
+    # Header, two fields, their numbers and offsets in the order of their names, the end; then an int8 and an int16.
+    assert one == (
+        b"\x02\x02" + b"\x01\x00" + b"\x02\x00\x05" + b"\x0c\x01" + b"\x10\x2c\x01",
+        b"\x01\x02\x00\x01\x02yx",
+    )
+
+
+def test_nulls_inside_are_values_and_nulls_themselves_are_none() -> None:
+    """A row without the column would have one, or a field be gone."""
+    found = made([{"y": None, "x": 1}, None, {"y": 2, "x": None}], POINT)
+
+    assert found[1] is None
+    assert read(pa.array([{"y": None, "x": 1}, None], POINT)) == [{"x": 1, "y": None}, None]
+    assert read(pa.array([[None], [], None], pa.list_(pa.null()))) == [[None], [], None]
+
+
+def test_slices_and_hidden_entries_are_not_mixed_up() -> None:
+    """A row would get the values of another one."""
+    kind = pa.map_(pa.string(), pa.list_(POINT))
+    values = [[("k", [{"y": 1, "x": 2}])], None, [("b", None), ("a", [None, {"y": 3, "x": 4}])], []]
+    expected = [{"k": [{"x": 2, "y": 1}]}, None, {"a": [None, {"x": 4, "y": 3}], "b": None}, {}]
+    whole = pa.array(values, kind)
+
+    assert read(whole) == expected
+    for start in range(4):
+        assert read(whole.slice(start, 2)) == expected[start : start + 2]
+    assert read(whole.slice(0, 0)) == []
+    entries = pa.StructArray.from_arrays([pa.array(["a", "b"]), pa.array([1, 2])], names=["key", "value"])
+    hiding = pa.MapArray.from_buffers(
+        pa.map_(pa.string(), pa.int64()), 2, [pa.py_buffer(b"\x02"), pa.array([0, 1, 2], pa.int32()).buffers()[1]],
+        children=[entries],
+    )  # fmt: skip
+    assert read(hiding) == [None, {"b": 2}]
+
+
+def test_sizes_beyond_a_byte_are_told() -> None:
+    """Large values would be cut, or read from a wrong place."""
+    many = {f"key {number}": "x" * number for number in range(700)}
+    rows = pa.array([list(many.items()), [("k", "v")]], pa.map_(pa.string(), pa.string()))
+    assert read(rows) == [many, {"k": "v"}]
+
+    lists = pa.array([["x" * 70_000] * 300, ["a"]], pa.list_(pa.string()))
+    assert read(lists) == [["x" * 70_000] * 300, ["a"]]
+
+
+def test_variants_inside_keep_their_values() -> None:
+    """Their names would be those of another variant."""
+    texts = ['{"b": [1, {"c": null}], "a": "x"}', '"text"', "[]"]
+    found = [VariantVal.parseJson(text) for text in texts]
+    kind = pa.struct([("a", pa.int64()), pa.field("v", SPARK_VARIANT)])
+    rows = [{"a": 1, "v": {"value": one.value, "metadata": one.metadata}} for one in found]
+
+    assert read(pa.array([*rows, {"a": 2, "v": None}, None], kind)) == [
+        *({"a": 1, "v": one.toPython()} for one in found),
+        {"a": 2, "v": None},
+        None,
+    ]
+
+
+def test_text_that_is_no_utf8_gets_replacement_characters() -> None:
+    """Readers would fail on it, each in its own way."""
+    raw = pa.array([b"a\xff", b"\xe2\x82z"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+
+    assert read(pa.StructArray.from_arrays([texts], names=["t"])) == [{"t": "a\ufffd"}, {"t": "\ufffdz"}]
+
+
+def test_map_with_a_key_twice_is_refused() -> None:
+    """Readers would find either of the values."""
+    rows = pa.array([[("a", 1), ("b", 2), ("a", 3)]], pa.map_(pa.string(), pa.int64()))
+
+    with pytest.raises(SchemaMismatchError, match="column 'c': a map has a key twice"):
+        to_variants(rows, "c")
+    assert read(pa.array([[("a", 1)], [("a", 2)]], rows.type)) == [{"a": 1}, {"a": 2}]
+
+
+def test_variants_are_told_from_what_becomes_one() -> None:
+    """Bytes of a variant would be encoded again, or a struct be taken for a variant."""
+    like = pa.struct([("value", pa.int64()), ("metadata", pa.int64())])
+    assert all(map(is_any_variant, (VARIANT, SPARK_VARIANT, pa.null())))
+    assert not any(map(is_any_variant, (like, POINT, pa.list_(POINT))))
+
+
+def test_no_value_inside_is_bad() -> None:
+    """Rows would be kept from a table that takes them."""
+    field = pa.field("v", VARIANT)
+    for values in (pa.array([{"value": None, "metadata": 1}]), pa.array([[1], None])):
+        assert not may_be_bad(values.type, field)
+        assert check_column(values, field, case_sensitive=None).bad == []
+    required = check_column(pa.array([[1], None]), field.with_nullable(nullable=False), case_sensitive=None)
+    assert [one.mask.to_pylist() for one in required.bad] == [[False, True]]
