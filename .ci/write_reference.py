@@ -18,7 +18,7 @@ from iceberg_ds.metrics.instruments import INSTRUMENTS
 from iceberg_ds.options.other_writers import foreign_table
 from iceberg_ds.options.sink_options import options_table
 from iceberg_ds.options.table_properties import COLUMN_TYPES, RESERVED, TYPES, Check
-from iceberg_ds.table.spark_types import UnsupportedTypeError, convert_type
+from iceberg_ds.table.spark_types import UnsupportedTypeError, column_type
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- made from code by `make reference` -->\n", "<!-- end of what is made from code -->"
@@ -46,7 +46,11 @@ SHOWN_TYPES: tuple[tuple[spark.DataType, str, str], ...] = (
     (spark.ArrayType(spark.StringType()), "", "exact, to any depth"),
     (spark.MapType(spark.StringType(), spark.LongType()), "", "exact, to any depth"),
     (spark.VariantType(), "", "exact, to any depth; from format version 3 on"),
-    (spark.NullType(), "void (`NULL` without a type)", ""),
+    (
+        spark.NullType(),
+        "void (`NULL` without a type)",
+        "nulls, in whole columns; from format version 3 on, else refused",
+    ),
     (spark.TimeType(9), "time(7) and finer", ""),
     (spark.DayTimeIntervalType(), "", ""),
     (spark.YearMonthIntervalType(), "", ""),
@@ -64,7 +68,7 @@ def types_table() -> str:
     for data_type, name, kept in SHOWN_TYPES:
         shown = name or f"`{data_type.simpleString()}`"
         try:
-            rows.append(f"| {shown} | `{convert_type(data_type, itertools.repeat(0))}` | {kept} |")
+            rows.append(f"| {shown} | `{column_type(data_type, itertools.repeat(0))}` | {kept} |")
         except UnsupportedTypeError as unsupported:
             rows.append(f"| {shown} | refused | {str(unsupported).rpartition(': ')[2]} |")
     return "\n".join(rows).replace("0: ", "")

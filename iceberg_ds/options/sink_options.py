@@ -591,6 +591,11 @@ class SinkOptions:
         """Whether a stream by keys looks for the old rows, so that the table gets no equality deletes."""
         return self.delete_encoding in {"position", "deletion-vector"}
 
+    @property
+    def new_version(self) -> int:
+        """Format version of a table that the write creates."""
+        return int(self.format_version or 2)
+
     def asks(self, term: str) -> bool:
         """Return whether an option differs from its default (`keys`), or has or includes a value (`keys=id`)."""
         name, _, wanted = term.partition("=")

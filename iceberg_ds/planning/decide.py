@@ -136,7 +136,11 @@ class Wish:
         """
         if self.keyed is not None:
             return self.keyed.new_schema()
-        return iceberg_schema(self.written.columns(None), case_sensitive=self.options.case_sensitive)
+        return iceberg_schema(
+            self.written.columns(None),
+            case_sensitive=self.options.case_sensitive,
+            format_version=self.options.new_version,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

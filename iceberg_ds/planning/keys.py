@@ -176,13 +176,15 @@ class KeyedWrite:
             SchemaMismatchError: A column has no Iceberg type.
         """
         case_sensitive = self._options.case_sensitive
-        sent = iceberg_schema(self._dataframe, case_sensitive=case_sensitive)
+        version = self._options.new_version
+        sent = iceberg_schema(self._dataframe, case_sensitive=case_sensitive, format_version=version)
         required = Schema(*(field.model_copy(update={"required": True}) for field in sent.fields))
         with self._naming():
             # What version 1 lacks is said of the staged table.
-            self._check(replace(self._options, evolve_keys=True), required, max(self._new_version, _KEYED_VERSION))
+            self._check(replace(self._options, evolve_keys=True), required, max(version, _KEYED_VERSION))
             return keyed_schema(
-                iceberg_schema(self._written.columns(None), case_sensitive=case_sensitive), self._options
+                iceberg_schema(self._written.columns(None), case_sensitive=case_sensitive, format_version=version),
+                self._options,
             )
 
     def staged(self, metadata: TableMetadata) -> TableMetadata:
@@ -269,16 +271,11 @@ class KeyedWrite:
         terms = self._options.partition_by or ()
         with self._naming():
             are_global = any(term.source.lower() not in keys for term in terms)
-            version = self._new_version
+            version = self._options.new_version
             picked = _pick_for(self._options.readers, self._offered, format_version=version, are_global=are_global)
         return "; ".join(
             [f"by key ({', '.join(self._options.keys or ())})", *self._published, *([picked] if picked else [])]
         )
-
-    @property
-    def _new_version(self) -> int:
-        """Format version of a table that this write creates."""
-        return int(self._options.format_version or _KEYED_VERSION)
 
     @property
     def _published(self) -> list[str]:

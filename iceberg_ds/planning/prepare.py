@@ -13,7 +13,6 @@ from dataclasses import replace
 from uuid import NAMESPACE_URL, uuid5
 
 from pyiceberg.schema import Schema
-from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
@@ -173,7 +172,7 @@ def _check_creatable(catalog: CatalogClient, options: SinkOptions, schema: Schem
         raise OptionError(
             f"Cannot create {name}: option 'format-version' is 3, which Nessie does not know: give 2, or leave it out."
         )
-    if problems := why_not_in_version(schema, int(options.format_version or TableProperties.DEFAULT_FORMAT_VERSION)):
+    if problems := why_not_in_version(schema, options.new_version):
         raise UnsupportedTableError(f"Cannot create {name}: {'; '.join(problems)}.")
 
 

@@ -32,6 +32,7 @@ from pyiceberg.types import (
     TimestampType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 from pyspark.sql import types as spark
@@ -76,6 +77,11 @@ class ReadColumn:
     def is_uuid(self) -> bool:
         """Whether it is read as bytes and shown as text."""
         return isinstance(self.field.field_type, UUIDType)
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it is shown as nulls without a type, whatever is read."""
+        return isinstance(self.field.field_type, UnknownType)
 
     def struct_field(self) -> spark.StructField:
         """Return the column for the schema of the read; its id says where it is in the file."""
@@ -173,7 +179,9 @@ def why_not_by_spark(fields: Iterable[NestedField]) -> str | None:
         if isinstance(field.field_type, UUIDType):
             continue
         for kind in _types(field.field_type):
-            if isinstance(kind, TimeType | UUIDType):
+            if isinstance(kind, TimeType | UUIDType) or (
+                isinstance(kind, UnknownType) and kind is not field.field_type
+            ):
                 return f"column '{field.name}' has values of type {kind}"
         try:
             spark_type(field.field_type)

@@ -173,6 +173,8 @@ def _text_of(column: ReadColumn) -> str | None:
     # What else is in a name a session may take for a pattern or for a variable, even between backticks.
     if not (_PLAIN.fullmatch(column.name) and _PLAIN.fullmatch(column.field.name)):
         return None
+    if column.is_void:
+        return f"NULL AS {quoted(column.field.name)}"
     # Which Spark's optimiser takes away, so that filters and the columns of a query reach the files.
     return f"coalesce({quoted(column.name)}) AS {quoted(column.field.name)}"
 
@@ -193,6 +195,8 @@ def _filled(spark: SparkSession, column: ReadColumn, portion: Portion[ScanTask])
 def _in_type(read: Column, column: ReadColumn) -> Column:
     if column.is_uuid:
         return F.lower(F.regexp_replace(F.hex(read), *_UUID))
+    if column.is_void:
+        return F.lit(None)
     kind = column.field.field_type
     # A cast from struct to struct goes by position, and gives the fields their names.
     return read if column.has_own_names or isinstance(kind, PrimitiveType) else read.cast(spark_type(kind))

@@ -172,6 +172,8 @@ def converted(action: str, field: NestedField, text: str, found: spark.DataType)
 
 
 def _next_step(wanted: spark.DataType, text: str, found: spark.DataType) -> str:
+    if isinstance(wanted, spark.NullType):
+        return "It has no type yet: a write of such values with schema-evolution=full gives it theirs"
     if isinstance(wanted, spark.VariantType):
         return f"Write the cast: {'to_variant_object' if is_nested(found) else 'parse_json'}({text})"
     return f"Write the cast: cast({text} as {wanted.simpleString()})"

@@ -201,7 +201,8 @@ def _find_layout(dataframe: StructType, options: SinkOptions, mode: Mode | None)
     table = connect(catalog_settings(options)).find_table(options.table)
     with naming_action(f"distribute for {name}"):
         if table is None:
-            schema, properties = iceberg_schema(dataframe), options.table_properties
+            schema = iceberg_schema(dataframe, format_version=options.new_version)
+            properties = options.table_properties
             spec, order = new_spec(options.partition_by or (), schema), UNSORTED_SORT_ORDER
         else:
             schema, properties = table.schema(), table.properties

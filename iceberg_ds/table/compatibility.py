@@ -22,6 +22,7 @@ from iceberg_ds.table.spark_types import (
     UnsupportedTypeError,
     bullets,
     convert_type,
+    converter,
     is_lossless,
     is_writable,
     next_step,
@@ -74,7 +75,12 @@ class Difference:
 
 
 def find_differences(
-    dataframe: spark.StructType, table: Schema, *, case_sensitive: bool | None = None, check_ordering: bool = False
+    dataframe: spark.StructType,
+    table: Schema,
+    *,
+    case_sensitive: bool | None = None,
+    check_ordering: bool = False,
+    format_version: int = 2,
 ) -> tuple[Difference, ...]:
     """Return every difference between `dataframe` and `table`, at any depth, in the DataFrame's order.
 
@@ -83,8 +89,9 @@ def find_differences(
         table: The table's schema.
         case_sensitive: How names are matched, see `names.find_position`.
         check_ordering: Whether another order of columns is a difference.
+        format_version: That of the table: from 3 on a column without a type is of type `unknown`.
     """
-    walk = _Walk(case_sensitive=case_sensitive, check_ordering=check_ordering)
+    walk = _Walk(case_sensitive=case_sensitive, check_ordering=check_ordering, format_version=format_version)
     return tuple(walk.struct(dataframe, table.fields, "", ROOT_ID))
 
 
@@ -101,9 +108,10 @@ class _Holder:
 class _Walk:
     """A walk over both schemas at once."""
 
-    def __init__(self, *, case_sensitive: bool | None, check_ordering: bool) -> None:
+    def __init__(self, *, case_sensitive: bool | None, check_ordering: bool, format_version: int) -> None:
         self._case_sensitive = case_sensitive
         self._check_ordering = check_ordering
+        self._convert_column = converter(format_version)
 
     def struct(
         self, given: spark.StructType, fields: Sequence[NestedField], path: str, parent_id: int
@@ -155,8 +163,9 @@ class _Walk:
             return f"column {ambiguous} of the table: give it that one's name"
 
     def _added(self, column: spark.StructField, path: str, parent_id: int) -> Difference:
+        convert = self._convert_column if parent_id == ROOT_ID else convert_type
         try:
-            convert_type(column.dataType, itertools.count(1), case_sensitive=self._case_sensitive)
+            convert(column.dataType, itertools.count(1), case_sensitive=self._case_sensitive)
         except UnsupportedTypeError as unsupported:
             text = f"column '{path}' is not in the table and holds {unsupported}"
             return Difference(kind=Kind.UNFIT, path=path, text=text, parent_id=parent_id)

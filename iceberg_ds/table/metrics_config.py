@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, PrimitiveType, StructType, UnknownType
 
 from iceberg_ds.table.variant import VARIANT, VariantType
 
@@ -169,5 +169,7 @@ def _walk_type(
             yield from _walk_type(field_type.value_id, field_type.value_type, (*path, VALUE_STEP))
         case VariantType():
             yield from ((field_id, field_type, (*path, part)) for part in range(len(VARIANT)))
+        case UnknownType():
+            return  # which files do not have
         case PrimitiveType():
             yield field_id, field_type, path

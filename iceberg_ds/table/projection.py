@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import MappedField, NameMapping
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
 
 from iceberg_ds.table.arrow_schema import repeated
 from iceberg_ds.table.defaults import physical
@@ -128,6 +128,8 @@ class _Projection:
         match wanted:
             case VariantType():
                 return as_variants(values)
+            case UnknownType():
+                return pa.nulls(len(values))  # other writers store such columns
             case StructType():
                 own = list(values.type)
                 inside = [pc.struct_field(values, position) for position in range(len(own))]

@@ -38,7 +38,7 @@ from iceberg_ds.table.metrics_config import METRICS_PREFIX
 from iceberg_ds.table.names import why_reserved
 from iceberg_ds.table.nested_fields import children
 from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest
-from iceberg_ds.table.spark_types import comment_of, convert_type, nullable_field
+from iceberg_ds.table.spark_types import column_type, comment_of, nullable_field
 
 _COLUMN_METRICS_PREFIX = f"{METRICS_PREFIX}column."
 SchemaEvolution: TypeAlias = Literal["strict", "add-columns", "full"]
@@ -116,7 +116,7 @@ class _Builder:
         return NestedField(
             field_id=next(self._ids),
             name=name,
-            field_type=convert_type(column.dataType, self._ids, case_sensitive=self._case_sensitive),
+            field_type=column_type(column.dataType, self._ids, case_sensitive=self._case_sensitive),
             required=False,
             doc=doc if (comment := comment_of(column)) is None else comment,
         )
@@ -331,7 +331,11 @@ def propose_schema(
     bonds = _bonds(metadata)
     changes, refused, absent = SchemaChanges(), [], []
     for difference in find_differences(
-        dataframe, metadata.schema(), case_sensitive=policy.case_sensitive, check_ordering=policy.check_ordering
+        dataframe,
+        metadata.schema(),
+        case_sensitive=policy.case_sensitive,
+        check_ordering=policy.check_ordering,
+        format_version=metadata.format_version,
     ):
         verdict, explained = _judge(difference, policy, bonds)
         if verdict is _Verdict.REFUSE:

@@ -6,7 +6,7 @@ Every Spark type either has an exact Iceberg counterpart here or is refused by n
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from pyiceberg.schema import Schema
@@ -24,11 +24,13 @@ from pyiceberg.types import (
     LongType,
     MapType,
     NestedField,
+    PrimitiveType,
     StringType,
     StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 from pyspark.sql import types as spark
@@ -61,7 +63,7 @@ _PRIMITIVES: dict[type[spark.DataType], IcebergType] = {
 }
 _SPARK_TYPES: dict[type[IcebergType], spark.DataType] = {
     type(ours): theirs() for theirs, ours in reversed(_PRIMITIVES.items()) if theirs not in _SAME
-}
+} | {UnknownType: spark.NullType()}
 _NUMBERS = (IntegerType, LongType, FloatType, DoubleType, DecimalType)
 # What Spark casts to a type, with ANSI on; everything to text.
 _CASTS: dict[type[IcebergType], tuple[type[IcebergType], ...]] = {
@@ -107,7 +109,9 @@ class UnsupportedTypeError(ValueError):
         super().__init__(f"{name}, which has no exact Iceberg type here: {hint}")
 
 
-def iceberg_schema(dataframe: spark.StructType, *, case_sensitive: bool | None = None) -> Schema:
+def iceberg_schema(
+    dataframe: spark.StructType, *, case_sensitive: bool | None = None, format_version: int = 2
+) -> Schema:
     """Return the Iceberg schema of a new table for `dataframe`, with nullability and column comments.
 
     Field ids are assigned from 1 in the order of the columns; a catalog assigns its own on creation.
@@ -115,13 +119,15 @@ def iceberg_schema(dataframe: spark.StructType, *, case_sensitive: bool | None =
     Args:
         dataframe: The columns.
         case_sensitive: True if names that differ only in case are two names.
+        format_version: That of the table: from 3 on a column without a type is of type `unknown`.
 
     Raises:
         SchemaMismatchError: Names every column whose name or type has no exact Iceberg counterpart.
     """
     problems: list[str] = []
     ids = itertools.count(1)
-    converted = [_convert_column(column, ids, problems, case_sensitive=case_sensitive) for column in dataframe]
+    convert = converter(format_version)
+    converted = [_convert_column(column, ids, problems, convert, case_sensitive) for column in dataframe]
     problems += repeated_names(dataframe.names, case_sensitive=case_sensitive)
     if problems:
         raise SchemaMismatchError("Cannot create a table for this DataFrame:\n" + bullets(problems))
@@ -132,7 +138,11 @@ def iceberg_schema(dataframe: spark.StructType, *, case_sensitive: bool | None =
 
 
 def _convert_column(
-    column: spark.StructField, ids: Iterator[int], problems: list[str], *, case_sensitive: bool | None
+    column: spark.StructField,
+    ids: Iterator[int],
+    problems: list[str],
+    convert: Callable[..., IcebergType],
+    case_sensitive: bool | None,  # noqa: FBT001
 ) -> NestedField | None:
     if not column.name:
         problems.append(f"a column of type {column.dataType.simpleString()} has no name: name it")
@@ -141,18 +151,23 @@ def _convert_column(
         problems.append(reason)
         return None
     try:
-        return _convert_field(column, ids, case_sensitive=case_sensitive)
+        return _convert_field(column, ids, convert, case_sensitive)
     except UnsupportedTypeError as unsupported:
         problems.append(f"column '{column.name}' holds {unsupported}")
         return None
 
 
-def _convert_field(field: spark.StructField, ids: Iterator[int], *, case_sensitive: bool | None) -> NestedField:
+def _convert_field(
+    field: spark.StructField,
+    ids: Iterator[int],
+    convert: Callable[..., IcebergType],
+    case_sensitive: bool | None,  # noqa: FBT001
+) -> NestedField:
     return NestedField(
         field_id=next(ids),
         name=field.name,
-        field_type=convert_type(field.dataType, ids, case_sensitive=case_sensitive),
-        required=not field.nullable,
+        field_type=convert(field.dataType, ids, case_sensitive=case_sensitive),
+        required=not (field.nullable or isinstance(field.dataType, spark.NullType)),
         doc=comment_of(field),
     )
 
@@ -161,6 +176,18 @@ def comment_of(field: spark.StructField) -> str | None:
     """Return the comment of a column or field, or None without one."""
     comment = (field.metadata or {}).get("comment")
     return comment if isinstance(comment, str) else None  # metadata may mean anything by that word
+
+
+def converter(format_version: int) -> Callable[..., IcebergType]:
+    """Return what finds the type of a whole column in tables of a format version: `convert_type` or `column_type`."""
+    return column_type if format_version >= UnknownType().minimum_format_version() else convert_type
+
+
+def column_type(data_type: spark.DataType, ids: Iterator[int], *, case_sensitive: bool | None = None) -> IcebergType:
+    """Return the type of a whole column in a table of format version 3, which void is, too; as `convert_type`."""
+    if isinstance(data_type, spark.NullType):
+        return UnknownType()
+    return convert_type(data_type, ids, case_sensitive=case_sensitive)
 
 
 def convert_type(data_type: spark.DataType, ids: Iterator[int], *, case_sensitive: bool | None = None) -> IcebergType:
@@ -177,7 +204,7 @@ def convert_type(data_type: spark.DataType, ids: Iterator[int], *, case_sensitiv
     match data_type:
         case spark.StructType():
             _check_struct(data_type, case_sensitive=case_sensitive)
-            return StructType(*(_convert_field(field, ids, case_sensitive=case_sensitive) for field in data_type))
+            return StructType(*(_convert_field(field, ids, convert_type, case_sensitive) for field in data_type))
         case spark.ArrayType():
             return ListType(
                 element_id=next(ids),
@@ -283,7 +310,7 @@ def spark_type(kind: IcebergType, *, with_field_ids: bool = False) -> spark.Data
     Args:
         kind: The column's type in the table.
         with_field_ids: Whether fields of structs carry their ids, as Spark's Parquet reader takes them; uuid, which
-            that reader knows as bytes only, is binary then.
+            that reader knows as bytes only, is binary then, and void, which it does not know, is boolean.
 
     Raises:
         UnsupportedTypeError: Spark has no such type.
@@ -291,6 +318,8 @@ def spark_type(kind: IcebergType, *, with_field_ids: bool = False) -> spark.Data
     match kind:
         case UUIDType() if with_field_ids:
             return spark.BinaryType()
+        case UnknownType() if with_field_ids:  # of files without it, as any type
+            return spark.BooleanType()
         case UUIDType() | TimeType():
             return spark.StringType()
         case FixedType():
@@ -347,6 +376,9 @@ def _metadata(field: NestedField, *, with_field_ids: bool) -> dict[str, object]:
 
 def next_step(source: IcebergType, target: IcebergType) -> str:
     """Return how values of a type may get into a column of type `target`, which cannot take them as they are."""
+    if isinstance(target, UnknownType):
+        again = "" if isinstance(source, PrimitiveType) else ", or drop the table's, and let a write add it again"
+        return f"the table's has no type yet, and takes nothing but nulls: leave the column out{again}"
     if (form := _FORMS.get(type(target))) is not None:
         return form
     if isinstance(source, VariantType):
@@ -364,6 +396,8 @@ def is_lossless(source: IcebergType, target: IcebergType) -> bool:
         case IntegerType(), LongType():
             return True
         case FloatType(), DoubleType():
+            return True
+        case UnknownType(), PrimitiveType():
             return True
         case DecimalType(), DecimalType():
             return source.scale == target.scale and source.precision <= target.precision

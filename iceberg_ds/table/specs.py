@@ -24,7 +24,7 @@ from pyiceberg.transforms import (
     TruncateTransform,
     VoidTransform,
 )
-from pyiceberg.types import NestedField, StructType
+from pyiceberg.types import NestedField, StructType, UnknownType
 
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.spec_parser import PartitionTerm, SortTerm, find_source, parse_partition_by, parse_sort_by
@@ -182,7 +182,7 @@ def _find_sources(terms: Sequence[PartitionTerm | SortTerm], schema: Schema) -> 
 
 def _source_of(term: PartitionTerm | SortTerm, schema: Schema) -> NestedField:
     field = find_source(term.source, schema)
-    if not term.transform.can_transform(field.field_type):
+    if isinstance(field.field_type, UnknownType) or not term.transform.can_transform(field.field_type):
         raise ValueError(f"column {term.source} is {field.field_type}, of which there is no {term.transform}")
     return field
 

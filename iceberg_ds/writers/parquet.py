@@ -197,6 +197,8 @@ class ParquetFile:
         self.hidden: list[pa.RecordBatch] = []
         self._io = io
         self._width = len(schema)
+        # Columns of type unknown are not stored (spec, "Parquet").
+        self._stored = [place for place, field in enumerate(schema) if not pa.types.is_null(field.type)]
         self._leaves = leaves
         self._nan_counts: Counter[int] = Counter()
         self._footers: list[pq.FileMetaData] = []
@@ -208,7 +210,7 @@ class ParquetFile:
         try:
             self._writer = pq.ParquetWriter(
                 self._stream if self._marked is None else self._marked,
-                schema,
+                pa.schema([schema.field(place) for place in self._stored]),
                 metadata_collector=self._footers,
                 **writer_options(settings, schema, leaves, group_rows),
                 **encodings.options(),
@@ -228,14 +230,15 @@ class ParquetFile:
         return self.row_bytes + self.end_bytes
 
     def write_row_group(self, batches: list[pa.RecordBatch]) -> None:
-        """Write the batches as one row group; they have the file's exact schema, and hidden columns after it."""
+        """Write the batches as one row group; they have the schema, and hidden columns after it."""
         for batch in batches:
             self._nan_counts.update(count_nans(batch, self._leaves))
         table = pa.Table.from_batches(batches)
         table = pa.Table.from_batches(table.to_batches(_CONVERTED_ROWS))
         if table.num_columns > self._width:
             self.hidden += [batch.select(range(self._width, batch.num_columns)) for batch in batches]
-            table = table.select(range(self._width))
+        if table.num_columns > len(self._stored):
+            table = table.select(self._stored)
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self.column_chunks += len(self._leaves)
         self.end_bytes += len(self._leaves) * _FOOTER_BYTES

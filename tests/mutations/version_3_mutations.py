@@ -456,4 +456,18 @@ VERSION_3: tuple[Mutation, ...] = (
         after="pa.types.is_string(target):\n",
         tests=(_ENCODED + "test_no_value_inside_is_bad",),
     ),
+    Mutation(
+        name="tables of version 2 get columns of type unknown",
+        file="table/spark_types.py",
+        before="    return column_type if format_version >= UnknownType().minimum_format_version() else convert_type\n",
+        after="    return column_type\n",
+        tests=("unit/table/test_spark_types.py::test_void_is_a_type_of_whole_columns_from_version_3_on",),
+    ),
+    Mutation(
+        name="what another writer stored in a column of type unknown is shown",
+        file="table/projection.py",
+        before="                return pa.nulls(len(values))  # other writers store such columns\n",
+        after="                return values\n",
+        tests=("unit/table/test_projection.py::test_column_without_a_type_is_null_whatever_a_file_has",),
+    ),
 )

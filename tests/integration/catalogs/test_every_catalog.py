@@ -68,8 +68,10 @@ def test_rows_of_version_3_have_ids_of_their_own(spark: SparkSession, table: Cat
         ):
             table.write(numbered(spark, 0, 3).withColumn("v", variant), format_version="3")
         variant = F.lit('{"a":[1]}')
-    table.write(numbered(spark, 0, 3).withColumn("v", variant), format_version="3")
-    table.write(numbered(spark, 3, 5).withColumn("more", variant), schema_evolution="add-columns")
+    nothing = F.lit(None)
+    table.write(numbered(spark, 0, 3).withColumn("v", variant).withColumn("nothing", nothing), format_version="3")
+    added = numbered(spark, 3, 5).withColumn("more", variant).withColumn("void", nothing)
+    table.write(added, schema_evolution="add-columns")
     iceberg_ds.delete_from(table.name, "id = 1", spark, options=table.options)
 
     for column in ("id", "_row_id"):

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, LongType, NestedField, StringType, StructType, TimestampNanoType
+from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    IcebergType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    UnknownType,
+)
 from pyspark.sql import types as spark
 from support.keys.conversions import meanwhile as at_step
 from support.tables.data_rewrites import rewrite
@@ -136,6 +148,40 @@ def test_column_that_has_been_renamed_goes_into_version_3(sink: Sink) -> None:
     rewrite(sink, rewrite_all="true")
 
     assert [(row["id"], row["theirs"]) for row in sink.rows()] == [(1, 77), (2, None), (3, None)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "changes", "reason"),
+    [
+        (
+            [NestedField(1, "s", StructType(NestedField(2, "u", UnknownType(), required=False)), required=False)],
+            {},
+            r"column 's\.u' is of type unknown inside another column",
+        ),
+        ([NestedField(1, "u", UnknownType(), required=False)], {}, "all its columns are of type unknown"),
+        (
+            [NestedField(1, "u", UnknownType(), required=False), NestedField(2, "id", LongType(), required=False)],
+            {"partition_specs": [PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "u"))]},
+            "column 'u' is of type unknown, and the table is partitioned or sorted by it",
+        ),
+        (
+            [NestedField(1, "u", UnknownType(), required=False), NestedField(2, "id", LongType(), required=False)],
+            {"sort_orders": [SortOrder(SortField(1, IdentityTransform()), order_id=1)], "default_sort_order_id": 1},
+            "column 'u' is of type unknown, and the table is partitioned or sorted by it",
+        ),
+    ],
+    ids=["nested", "alone", "partitioned", "sorted"],
+)
+def test_table_of_others_with_columns_without_a_type_is_refused_where_they_count(
+    sink: Sink, columns: list[NestedField], changes: dict[str, Any], reason: str
+) -> None:
+    """Files would lack what they are found by, or have what the spec keeps out of them."""
+    sink.create(with_column("more"))
+    schema = Schema(*columns)
+    metadata = sink.table().metadata.model_copy(update={"format_version": 3, "schemas": [schema], **changes})
+
+    with pytest.raises(UnsupportedTableError, match=reason):
+        foresee(sink.options, metadata, None)
 
 
 def test_upgrade_by_others_meanwhile_is_met_with_the_same_words(sink: Sink) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
+from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType, UnknownType
 
 from iceberg_ds.table.projection import has_field_ids, project
 
@@ -86,6 +86,15 @@ def test_nulls_stay_nulls_and_empty_ones_stay_empty(first: int) -> None:
     nothing = {"map": None, "list": None, "struct": None, "new": None, "first": None}
     empty = {"map": [], "list": [], "struct": {"z": None, "why": None}, "new": None, "first": 0}
     assert rows == [nothing, empty, nothing][first:]
+
+
+def test_column_without_a_type_is_null_whatever_a_file_has() -> None:
+    """Values would come to light that no other engine shows."""
+    stored = pa.record_batch([pa.array([1, 2], pa.int32())], schema=pa.schema([OLD.field("a")]))
+    found = project(stored, Schema(NestedField(1, "nothing", UnknownType()), NestedField(2, "absent", UnknownType())))
+
+    assert [column.type for column in found.columns] == [pa.null()] * 2
+    assert found.num_rows == 2
 
 
 def test_field_without_an_id_is_found_at_any_depth() -> None:

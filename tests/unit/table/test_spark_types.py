@@ -17,6 +17,7 @@ from iceberg_ds.table.spark_types import (
     is_lossless,
     is_writable,
     json_schema,
+    spark_type,
     sql_constant,
 )
 
@@ -199,6 +200,7 @@ LOSSLESS = [
     (ice.IntegerType(), ice.LongType()),
     (ice.FloatType(), ice.DoubleType()),
     (ice.DecimalType(5, 2), ice.DecimalType(9, 2)),
+    (ice.UnknownType(), ice.StringType()),
 ]
 
 
@@ -220,12 +222,28 @@ def test_widening_is_lossless_and_narrowing_is_not(source: ice.IcebergType, targ
         (ice.TimestampType(), ice.TimestamptzType()),
         (ice.DecimalType(9, 2), ice.DecimalType(9, 3)),
         (ice.StringType(), ice.BinaryType()),
+        (ice.UnknownType(), ice.ListType(1, ice.LongType(), element_required=False)),
     ],
     ids=str,
 )
 def test_other_conversions_are_refused(source: ice.IcebergType, target: ice.IcebergType) -> None:
     """Values would change on the way into the table."""
     assert not is_lossless(source, target)
+
+
+def test_void_is_a_type_of_whole_columns_from_version_3_on() -> None:
+    """Tables would get columns that their version does not have, or files ones that the spec keeps out of them."""
+    dataframe = frame(id=spark.LongType(), nothing=spark.NullType())
+    dataframe["nothing"].nullable = False
+    schema = iceberg_schema(dataframe, format_version=3)
+    assert [(field.name, field.field_type, field.required) for field in schema.fields] == [
+        ("id", ice.LongType(), False),
+        ("nothing", ice.UnknownType(), False),
+    ]
+    assert spark_type(ice.UnknownType()) == spark.NullType()
+    for columns, version in ((dataframe, 1), (dataframe, 2), (frame(s=dataframe), 3)):
+        with pytest.raises(SchemaMismatchError, match="holds void"):
+            iceberg_schema(columns, format_version=version)
 
 
 @pytest.mark.parametrize(("given", "expected"), EXACT, ids=str)

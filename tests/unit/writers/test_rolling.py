@@ -179,14 +179,19 @@ def test_last_row_of_a_batch_is_written_whatever_the_bytes_before_it(
     assert sum(file.record_count for file in files) == 3
 
 
-def test_rows_that_take_no_bytes_are_written(tmp_path: Path) -> None:
-    """Rows whose columns are all null would be dropped."""
-    unknown = Schema(NestedField(1, "nothing", ice.UnknownType()))
-    planned = replace(plan(tmp_path), schema=unknown)
+@pytest.mark.parametrize("order", [[1, 2, 3], [2, 1, 3], [1, 3, 2]])
+def test_columns_of_type_unknown_are_left_out_of_files(tmp_path: Path, order: list[int]) -> None:
+    """Readers would find a column that the spec keeps out, or metrics of another column under its name."""
+    kinds = {1: ice.UnknownType(), 2: ice.DoubleType(), 3: ice.StringType()}
+    schema = Schema(*(NestedField(number, f"c{number}", kinds[number], required=False) for number in order))
+    columns = {1: pa.nulls(3), 2: pa.array([1.5, float("nan"), None]), 3: pa.array(["a", "b", "b"])}
+    sent = pa.RecordBatch.from_arrays([columns[number] for number in order], names=[f"c{number}" for number in order])
 
-    files = write(planned, [pa.RecordBatch.from_arrays([pa.nulls(3)], names=["nothing"])])
+    (file,) = write(replace(plan(tmp_path), schema=schema), [sent])
 
-    assert sum(file.record_count for file in files) == 3
+    assert pq.read_schema(local(file.file_path)).names == [f"c{number}" for number in order if number != 1]
+    assert (file.value_counts, file.null_value_counts) == ({2: 3, 3: 3}, {2: 1, 3: 0})
+    assert (file.nan_value_counts, file.lower_bounds[3]) == ({2: 1}, b"a")
 
 
 @pytest.mark.parametrize("target", [2 * MB, 4 * MB])
