@@ -329,9 +329,11 @@ class _Variants:
 
     def encoded(self, numbers: pa.Array, starts: pa.Array) -> pa.Array:
         """Return the bytes of each value."""
-        ids, rows = numbers.to_pylist(), zip(self._trees, starts.to_pylist(), strict=True)
+        number_at, rows = numbers.to_pylist().__getitem__, zip(self._trees, starts.to_pylist(), strict=True)
         # What lies in a null has neither names nor a start.
-        return pa.array([_built(tree, itertools.islice(ids, start or 0, None)) for tree, start in rows], pa.binary())
+        return pa.array(
+            [_built(tree, map(number_at, itertools.count(start or 0))) for tree, start in rows], pa.binary()
+        )
 
 
 # A variant taken apart: the bytes of a flat value, or what is in an array or an object, in the order of its list.
