@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.catalogs.catalog_table import CatalogTable
+from support.exhaustive import EXHAUSTIVE
 from support.services.fixtures import WITH_ONE
 from support.spark.jobs import StreamJob, numbered, remove_last_commit, write_source
 from support.tables.sink import rows
@@ -92,6 +93,7 @@ def test_table_that_another_engine_made_takes_rows_of_both(spark: SparkSession, 
     table.check_ids(1, 2, 3, 4)
 
 
+@EXHAUSTIVE
 @WITH_ONE
 def test_stream_goes_on_after_a_restart_and_an_epoch_run_again_is_not_written_again(
     spark: SparkSession, table: CatalogTable, tmp_path: Path
