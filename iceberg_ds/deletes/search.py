@@ -18,11 +18,12 @@ there unless it deletes by a column that the table has dropped: while there is s
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -52,6 +53,7 @@ from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPla
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, UnsupportedTableError
 from iceberg_ds.io.cleanup import Proof, delete_files
+from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
@@ -64,6 +66,24 @@ if TYPE_CHECKING:
 
 # The largest number of entries of a manifest that replaces others.
 MANIFEST_ENTRIES = 5_000
+
+
+# The largest number of entries that a process keeps: each takes some kB.
+_MOST_KNOWN_ENTRIES = 5_000
+_Key: TypeAlias = tuple[str, int, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entries:
+    """The live entries of a manifest, and what they inherit values by."""
+
+    key: _Key
+    live: list[ManifestEntry]
+
+
+# Paths of manifests that no other one ever has: writers name them by the id of the commit.
+_UNIQUE_NAME = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[^/]+\.avro$")
+_KNOWN_ENTRIES: KnownFiles[_Entries] = KnownFiles(_UNIQUE_NAME, lambda known: 1 + len(known.live), _MOST_KNOWN_ENTRIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +100,23 @@ class ReadSnapshot:
 
 
 class SnapshotReader:
-    """Reads snapshots of one table; a manifest that the snapshot read before also lists is not read again."""
+    """Reads snapshots of one table; a manifest that the snapshot read before also lists is not read again.
+
+    Nor is one that the process has read lately, so that an epoch does not take longer for those before it.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int, int | None], list[ManifestEntry]] = {}
+        self._known: dict[_Key, list[ManifestEntry]] = {}
 
     def read(self, io: FileIO, snapshot: Snapshot | None) -> ReadSnapshot:
         """Return the files of a snapshot; for None, no files."""
         manifests = live_manifests(io, snapshot)
-        missing = [found for found in manifests if _key(found) not in self._known]
-        read = list(in_parallel(partial(live_entries, io), missing))
-        known = {**self._known, **{_key(found): entries for found, entries in zip(missing, read, strict=True)}}
-        self._known = {_key(found): known[_key(found)] for found in manifests}
+        known = {_key(found): self._known.get(_key(found)) or _kept(found) for found in manifests}
+        missing = [found for found in manifests if known[_key(found)] is None]
+        for found, live in zip(missing, in_parallel(partial(live_entries, io), missing), strict=True):
+            known[_key(found)] = live
+            _KNOWN_ENTRIES.keep(found.manifest_path, _Entries(key=_key(found), live=live))
+        self._known = {key: live for key, live in known.items() if live is not None}
         entries = {found: self._known[_key(found)] for found in manifests}
         files = LiveFiles.of(_live(entry) for listed in entries.values() for entry in listed)
         return ReadSnapshot(manifests=entries, files=files)
@@ -101,7 +126,12 @@ def _live(entry: ManifestEntry) -> LiveFile:
     return LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
 
 
-def _key(manifest: ManifestFile) -> tuple[str, int, int | None]:
+def _kept(manifest: ManifestFile) -> list[ManifestEntry] | None:
+    known = _KNOWN_ENTRIES.find(manifest.manifest_path)
+    return known.live if known is not None and known.key == _key(manifest) else None
+
+
+def _key(manifest: ManifestFile) -> _Key:
     # Entries inherit values from the manifest list.
     return manifest.manifest_path, manifest.sequence_number or 0, manifest_first_row_id(manifest)
 
