@@ -511,7 +511,9 @@ class Expiry:
         if not wish.cleans_metadata:
             return _Work(table=metadata, plan=plan)
         after = plan.after
-        schemas = {metadata.current_schema_id, *(snapshot.schema_id for snapshot in after.snapshots)}
+        # The highest number stays taken, or the next schema would have it: readers see by gaps that some are unknown.
+        newest = max(schema.schema_id for schema in metadata.schemas)
+        schemas = {metadata.current_schema_id, newest, *(snapshot.schema_id for snapshot in after.snapshots)}
         specs = {metadata.default_spec_id}
         if len(metadata.partition_specs) > 1:
             lists, problems = read_lists(io, {one.snapshot_id: one.manifest_list for one in after.snapshots}, {})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 
 from pyiceberg.schema import Schema
@@ -36,6 +37,7 @@ from iceberg_ds.table.spark_types import (
     cast_type,
     convert_type,
     is_nested,
+    variant_schema,
     why_no_variant,
     with_nullable_fields,
 )
@@ -111,6 +113,11 @@ def find_column(  # noqa: PLR0913  # each is another thing
     return None
 
 
+def _framed(columns: StructType) -> Schema:
+    ids = itertools.count(1)
+    return Schema(*(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in columns))
+
+
 def columns_named(options: SinkOptions, dataframe: StructType) -> set[str]:
     """Return the columns of a DataFrame that options name, so that a write reads them, with values in them or not."""
     sources = [
@@ -183,12 +190,12 @@ class WrittenColumns:
         names = self._dataframe.names
         if repeated := repeated_names(names, case_sensitive=self._options.case_sensitive):
             raise SchemaMismatchError(f"Cannot write to {self._name}:\n" + bullets(repeated))
-        ids = itertools.count(1)
         try:
-            return Schema(
-                *(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in self._dataframe)
-            )
+            return _framed(self._dataframe)
         except ValueError as problem:  # such as a column 'a.b' beside a struct 'a' with a field 'b'
+            with suppress(ValueError):
+                if self._options.nested_as_variant:
+                    return _framed(variant_schema(self._dataframe))
             raise SchemaMismatchError(f"Cannot write to {self._name}: {problem}: rename one.") from problem
 
     def event_time(self) -> str | None:

@@ -26,7 +26,7 @@ from iceberg_ds.table.defaults import why_not_searched
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest, spec_request
 from iceberg_ds.table.schema_evolution import schema_request
-from iceberg_ds.table.spark_types import iceberg_schema
+from iceberg_ds.table.spark_types import iceberg_schema, variant_schema
 from iceberg_ds.table.specs import describes
 
 logger = logging.getLogger(__name__)
@@ -177,7 +177,8 @@ class KeyedWrite:
         """
         case_sensitive = self._options.case_sensitive
         version = self._options.new_version
-        sent = iceberg_schema(self._dataframe, case_sensitive=case_sensitive, format_version=version)
+        columns = variant_schema(self._dataframe) if self._options.nested_as_variant else self._dataframe
+        sent = iceberg_schema(columns, case_sensitive=case_sensitive, format_version=version)
         required = Schema(*(field.model_copy(update={"required": True}) for field in sent.fields))
         with self._naming():
             # What version 1 lacks is said of the staged table.

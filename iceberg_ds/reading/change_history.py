@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.errors import OptionError, StreamHistoryError
@@ -99,25 +100,28 @@ def find_range(
         return ChangeRange(beginning=beginning, end_id=history[0].snapshot_id)
     before = [] if start.time_ms is None else _at(name, history, start.time_ms)
     if start.time_ms is not None and not before:
-        _require_never_replaced(name, metadata, start.time_ms)
+        _require_never_replaced(name, metadata, history, start.time_ms)
     if not history:
         return None
     beginning = Beginning(snapshot_id=(before or history[-1:])[0].snapshot_id, is_whole=not before)
     return ChangeRange(beginning=beginning, end_id=history[0].snapshot_id)
 
 
-def _require_never_replaced(name: str, metadata: TableMetadata, time_ms: int) -> None:
-    """Refuse a time at which the table had snapshots that no branch or tag leads to by now.
+def _require_never_replaced(name: str, metadata: TableMetadata, history: Sequence[Snapshot], time_ms: int) -> None:
+    """Refuse a time at which there were snapshots, but none of a history, nor of a branch that begins with the same.
 
     Raises:
-        StreamHistoryError: It had.
+        StreamHistoryError: There were.
     """
-    heads = (find_snapshot(metadata, ref.snapshot_id) for ref in metadata.refs.values())
-    known = {snapshot.snapshot_id for head in heads for snapshot in lineage(metadata, head)}
+    root = history[-1:]
+    branches = (one for one in metadata.refs.values() if one.snapshot_ref_type is SnapshotRefType.BRANCH)
+    others = (list(lineage(metadata, find_snapshot(metadata, one.snapshot_id))) for one in branches)
+    known = {snapshot.snapshot_id for other in others if other[-1:] == root for snapshot in other}
     if any(one.timestamp_ms <= time_ms and one.snapshot_id not in known for one in metadata.snapshots):
         raise StreamHistoryError(
-            f"Cannot read changes of {name}: the table was replaced after {time_ms} (milliseconds since the Unix "
-            "epoch), and its history does not tell which rows it had then. Make a copy anew, with start left out."
+            f"Cannot read changes of {name}: at {time_ms} (milliseconds since the Unix epoch) there were snapshots, "
+            "from which those that are read do not descend: the table was replaced, and which rows went then is not "
+            "told. Make a copy anew, with start left out."
         )
 
 

@@ -103,8 +103,10 @@ def read_columns(
         schemas: The schemas that the table has had, as far as it still knows them.
         unfiltered: Ids of further columns that no filter is to be pushed down on.
     """
-    # Schemas are numbered from 0 on: what an expiry has removed may have had other names.
-    is_whole = {schema.schema_id for schema in schemas} >= set(range(max(schema.schema_id for schema in schemas)))
+    # Schemas and fields are numbered, schemas from 0 on: what an expiry has removed may have had other names.
+    numbers = {schema.schema_id for schema in schemas}
+    fields_known = set().union(*(schema.field_ids for schema in schemas))
+    is_whole = numbers >= set(range(max(numbers))) and fields_known >= set(range(1, max(fields_known) + 1))
     owners: dict[str, set[int]] = defaultdict(set)
     types: dict[int, set[str]] = defaultdict(set)
     for schema in schemas:

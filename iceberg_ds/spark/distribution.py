@@ -33,7 +33,7 @@ from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.spark.transforms import transformed
 from iceberg_ds.table.names import AmbiguousNameError, find_position, free_name, identifier_text, quoted
-from iceberg_ds.table.spark_types import iceberg_schema, is_writable
+from iceberg_ds.table.spark_types import iceberg_schema, is_writable, variant_schema
 from iceberg_ds.table.spec_parser import parse_columns
 from iceberg_ds.table.specs import describes, evolved_spec, new_sort_order, new_spec, spec_text
 
@@ -201,7 +201,8 @@ def _find_layout(dataframe: StructType, options: SinkOptions, mode: Mode | None)
     table = connect(catalog_settings(options)).find_table(options.table)
     with naming_action(f"distribute for {name}"):
         if table is None:
-            schema = iceberg_schema(dataframe, format_version=options.new_version)
+            columns = variant_schema(dataframe) if options.nested_as_variant else dataframe
+            schema = iceberg_schema(columns, format_version=options.new_version)
             properties = options.table_properties
             spec, order = new_spec(options.partition_by or (), schema), UNSORTED_SORT_ORDER
         else:

@@ -470,6 +470,16 @@ def why_no_variant(data_type: spark.DataType) -> str | None:
     return _without_variant_form(data_type)
 
 
+def variant_schema(dataframe: spark.StructType) -> spark.StructType:
+    """Return the schema with every struct, array and map among the columns that can be a variant replaced by it."""
+    return spark.StructType([
+        spark.StructField(column.name, spark.VariantType(), column.nullable, column.metadata)
+        if is_nested(column.dataType) and why_no_variant(column.dataType) is None
+        else column
+        for column in dataframe
+    ])  # fmt: skip
+
+
 def _is_like_variant(data_type: spark.StructType) -> bool:
     parts = {field.name: field.dataType for field in data_type}
     return parts == dict.fromkeys((field.name for field in VARIANT), spark.BinaryType())

@@ -10,6 +10,7 @@ spec leaves open.
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -38,6 +39,10 @@ _SIZES = {0: 1, 1: 1, 2: 1, 3: 2, 4: 3, 5: 5, 6: 9, 7: 9, 8: 6, 9: 10, 10: 18, 1
 _VERSION = 1
 _MOST_IN_BYTE = 0xFF
 _BYTES_OF_CODE = 4
+# Of a value, and of its metadata: the limit of Spark's own reader; that of Spark 4.0 is lower.
+_MOST_BYTES = 128 * 1024 * 1024
+# A half of a pair of UTF-16, encoded as if it were a character.
+_SURROGATE, _REPLACED = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]"), "\ufffd".encode()
 
 
 def to_variants(values: pa.Array, path: str) -> pa.Array:
@@ -48,7 +53,7 @@ def to_variants(values: pa.Array, path: str) -> pa.Array:
         path: Name of the column, for errors.
 
     Raises:
-        SchemaMismatchError: A map has a key twice.
+        SchemaMismatchError: A map has a key twice, or a variant is too large, or one inside is nested too deep.
     """
     names = _Names(path)
     column = _column(values, names)
@@ -57,7 +62,13 @@ def to_variants(values: pa.Array, path: str) -> pa.Array:
     counts = _count(found)
     starts = pc.subtract(pc.cumulative_sum(counts), counts)
     mask = values.is_null() if values.null_count else None
-    return pa.StructArray.from_arrays([metadata, column.encoded(numbers, starts)], fields=list(VARIANT), mask=mask)
+    parts = [metadata, column.encoded(numbers, starts)]
+    if any((pc.max(pc.binary_length(part)).as_py() or 0) > _MOST_BYTES for part in parts):
+        raise SchemaMismatchError(
+            f"Cannot write into column '{path}': a variant would have more than {_MOST_BYTES >> 20} MiB, which Spark "
+            "does not read: filter such rows, or make several rows of each."
+        )
+    return pa.StructArray.from_arrays(parts, fields=list(VARIANT), mask=mask)
 
 
 class _Names:
@@ -323,7 +334,13 @@ class _Variants:
     def __init__(self, values: pa.Array, names: _Names) -> None:
         parts = as_variants(values)
         found = zip(parts.field("metadata").to_pylist(), parts.field("value").to_pylist(), strict=True)
-        self._trees = [_tree(value, _names_of(metadata)) if value else _NULL for metadata, value in found]
+        try:
+            self._trees = [_tree(value, _names_of(metadata)) if value else _NULL for metadata, value in found]
+        except RecursionError:
+            raise SchemaMismatchError(
+                f"Cannot write into column '{names.path}': a variant inside has hundreds of levels: filter such rows, "
+                "or write variants as columns of their own, which may be of any depth."
+            ) from None
         codes = [b"".join(map(names.code, _names_in(tree))) for tree in self._trees]
         self.names: pa.Array | None = pa.array(codes, pa.binary())
 
@@ -522,11 +539,16 @@ def _with_length(header: bytes, values: pa.Array) -> pa.Array:
     return _joined(header, _bytes_of(pc.binary_length(values)), values)
 
 
+def _as_by_java(raw: bytes) -> str:
+    """Return a text of bytes that may be no UTF-8: for a surrogate Java puts one replacement character, Python 3."""
+    return _SURROGATE.sub(_REPLACED, raw).decode(errors="replace")
+
+
 def _valid_text(values: pa.Array) -> pa.Array:
     """Return texts with a replacement character, as Java puts one, for what is no UTF-8: variants have no such text."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
         raw: Iterable[bytes | None] = values.cast(pa.binary()).to_pylist()
-        return pa.array([None if one is None else one.decode(errors="replace") for one in raw], pa.string())
+        return pa.array([None if one is None else _as_by_java(one) for one in raw], pa.string())
     return values

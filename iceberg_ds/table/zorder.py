@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, UnknownType
 
 from iceberg_ds.table.sort_order import RowOrder, ordered_bits, source_path, source_values
 from iceberg_ds.table.spec_parser import find_source
@@ -63,7 +63,7 @@ def z_order_columns(names: Sequence[str], schema: Schema) -> list[NestedField]:
         except ValueError as problem:
             problems.append(str(problem))
             continue
-        if not field.field_type.is_primitive:
+        if not field.field_type.is_primitive or isinstance(field.field_type, UnknownType):
             problems.append(f"column {name} is {field.field_type}, which has no order")
         elif field in found:
             problems.append(f"column {name} is given more than once, expected each once")

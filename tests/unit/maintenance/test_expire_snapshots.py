@@ -780,6 +780,22 @@ def test_unused_schemas_and_specs_go_if_asked(sink: Sink) -> None:
     assert "1 partition spec of db.t" in str(result)
 
 
+def test_number_of_the_newest_schema_is_given_to_no_other(sink: Sink) -> None:
+    """A reader would take a new column for one of old files that was dropped, whose name it has."""
+    sink.append(1)
+    with plain_table(sink).update_schema() as update:
+        update.add_column("more", StringType())
+    sink.append(2)
+    with plain_table(sink).update_schema() as update:
+        update.delete_column("more")
+    sink.append(3)
+    assert sink.table().metadata.current_schema_id == 0
+
+    expired(sink, clean_expired_metadata=True)
+
+    assert [schema.schema_id for schema in sink.table().metadata.schemas] == [0, 1]
+
+
 def test_moved_table_is_expired_in_its_old_place_too(replaced: Sink) -> None:
     """Files in the folder that the table had before would stay."""
     change(replaced, SetLocationUpdate(location=f"{replaced.options.warehouse}/moved"))

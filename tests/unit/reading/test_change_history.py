@@ -172,14 +172,23 @@ def test_start_is_refused_where_nothing_is_left_to_end_with(start: int, reason: 
     assert ranged(metadata) is None
 
 
-@pytest.mark.parametrize("branches", [{}, {"main": 5}])
+@pytest.mark.parametrize("branches", [{}, {"main": 5}, {"main": 5, "kept": 2}])
 def test_time_before_a_replacement_is_refused(branches: dict[str, int]) -> None:
     """The rows of before would never be deleted in a copy."""
     began_anew = {"added-data-files": "1", "total-data-files": "1"}
     metadata = metadata_of([*line(1, 2), *line(5, s5=began_anew)], branches=branches)
 
-    with pytest.raises(StreamHistoryError, match="the table was replaced after"):
+    with pytest.raises(StreamHistoryError, match="the table was replaced"):
         ranged(metadata, Bound(time_ms=START_MS + 2))
     assert ranged(metadata, Bound(time_ms=START_MS - 1)) == (
         ChangeRange(beginning=Beginning(snapshot_id=5, is_whole=True), end_id=5) if branches else None
+    )
+
+
+def test_time_before_a_fork_is_no_replacement() -> None:
+    """A branch that was made before the first snapshot of main would keep its changes from being read."""
+    metadata = metadata_of(line(1, 2, 3, 4), branches={"main": 4, "audit": 2})
+
+    assert ranged(metadata, Bound(time_ms=START_MS)) == ChangeRange(
+        beginning=Beginning(snapshot_id=1, is_whole=True), end_id=4
     )

@@ -82,6 +82,14 @@ def test_paths_that_spark_misreads_are_found(path: str) -> None:
     assert not is_misread("s3://b/_t/data/p=a%20b/00000-1.parquet")
 
 
+def test_own_names_are_not_trusted_where_a_field_id_is_of_no_schema() -> None:
+    """A filter would look into the column of a field that was dropped, whose name a new one has."""
+    first = Schema(NestedField(1, "id", LongType()), schema_id=0)
+    again = Schema(NestedField(1, "id", LongType()), NestedField(3, "b", StringType()), schema_id=1)
+
+    assert [column.name for column in read_columns(again.fields, [first, again])] == ["__field_1", "__field_3"]
+
+
 def test_local_file_with_a_colon_in_its_name_is_not_for_spark() -> None:
     """The query would fail where Hadoop looks for a checksum beside the file."""
     assert is_misread("file:///data/2024-01-01T10:00:00.parquet")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.types import VariantVal
 
 from iceberg_ds.errors import SchemaMismatchError
+from iceberg_ds.table import variant_encoding
 from iceberg_ds.table.bad_values import check_column, may_be_bad
 from iceberg_ds.table.variant import SPARK_VARIANT, VARIANT, is_any_variant
 from iceberg_ds.table.variant_encoding import to_variants
@@ -125,3 +126,34 @@ def test_no_value_inside_is_bad() -> None:
         assert check_column(values, field, case_sensitive=None).bad == []
     required = check_column(pa.array([[1], None]), field.with_nullable(nullable=False), case_sensitive=None)
     assert [one.mask.to_pylist() for one in required.bad] == [[False, True]]
+
+
+def test_variant_that_no_reader_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One such row would fail every query of the column, after it was committed."""
+    monkeypatch.setattr(variant_encoding, "_MOST_BYTES", 1 << 20)
+    texts = pa.list_(pa.string())
+
+    assert len(made([["x" * 1_000_000]], texts)) == 1
+    with pytest.raises(SchemaMismatchError, match=r"column 'c': a variant would have more than 1 MiB"):
+        made([["x" * 1_000_000, "y" * 100_000]], texts)
+    with pytest.raises(SchemaMismatchError, match=r"column 'c': a variant would have more than 1 MiB"):
+        made([{"k" * 1_100_000: 1}], pa.map_(pa.string(), pa.int32()))
+
+
+def test_variant_inside_of_hundreds_of_levels_is_refused_by_name() -> None:
+    """The write would fail with an error of Python's own, which names no column."""
+    deep = b"\x00"
+    for _ in range(2_000):
+        deep = b"\x0f\x01" + (0).to_bytes(4, "little") + len(deep).to_bytes(4, "little") + deep
+    inside = pa.array([{"value": deep, "metadata": b"\x01\x00\x00"}], SPARK_VARIANT)
+
+    with pytest.raises(SchemaMismatchError, match=r"column 'c': a variant inside has hundreds of levels"):
+        to_variants(pa.ListArray.from_arrays([0, 1], inside), "c")
+
+
+def test_half_of_a_pair_of_utf_16_is_one_replacement_character() -> None:
+    """The bytes would be others than those of Spark."""
+    raw = pa.array([b"a\xed\xa0\x80b\xff"], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 1, raw.buffers())
+
+    assert read(pa.ListArray.from_arrays([0, 1], text)) == [["a\ufffdb\ufffd"]]
