@@ -55,13 +55,18 @@ def test_whole_tables_are_told_from_partitions() -> None:
 
 def test_page_tells_of_the_same_readers() -> None:
     """A user would read that a reader can read what the option refuses, or the other way round."""
-    rows = re.findall(r"^\| `([a-z]+)` \|([^|]+)\|([^|]+)\|([^|]+)\|", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z]+)` \|" + r"([^|]+)\|" * 4, PAGE.read_text(), re.MULTILINE)
     told = {name: tuple(cell.strip().startswith("yes") for cell in cells) for name, *cells in rows}
 
-    def reads(name: str, encoding: DeleteEncoding, *, are_global: bool = False) -> bool:
-        return not unable_readers([name], encoding, format_version=2, are_global=are_global)
+    def reads(name: str, encoding: DeleteEncoding, *, version: int = 2, are_global: bool = False) -> bool:
+        return not unable_readers([name], encoding, format_version=version, are_global=are_global)
 
     assert told == {
-        name: (reads(name, "equality"), reads(name, "equality", are_global=True), reads(name, "position"))
+        name: (
+            reads(name, "equality"),
+            reads(name, "equality", are_global=True),
+            reads(name, "position"),
+            reads(name, "deletion-vector", version=3),
+        )
         for name in READERS
     }

@@ -536,16 +536,16 @@ def test_publishing_is_refused_where_it_means_nothing(sink: Sink) -> None:
 def test_readers_of_a_new_table_are_looked_at_before_it_is_made(sink: Sink) -> None:
     """A table would be there that its readers cannot read once it has deletes."""
     terms = parse_partition_by("bucket(4, name)")
-    options = replace(sink.options, keys=("id",), readers=("sail",))
+    options = replace(sink.options, keys=("id",), readers=("clickhouse",))
 
-    assert "cannot be read by sail" in refusal(sink, readers=("sail",), partition_by=terms)
-    with pytest.raises(OptionError, match="cannot be read by sail"):
+    assert "cannot be read by clickhouse" in refusal(sink, readers=("clickhouse",), partition_by=terms)
+    with pytest.raises(OptionError, match="cannot be read by clickhouse"):
         foresee_creation(replace(options, partition_by=terms), SCHEMA)
     assert foresee_creation(options, SCHEMA) == (
-        "2 columns can be written, by key (id); delete-encoding=equality: equality deletes by partition, which sail "
-        "can read"
+        "2 columns can be written, by key (id); delete-encoding=equality: equality deletes by partition, which "
+        "clickhouse can read"
     )
-    assert sink.plan(keys=("id", "name"), readers=("sail",), partition_by=terms).write.changes is not None
+    assert sink.plan(keys=("id", "name"), readers=("clickhouse",), partition_by=terms).write.changes is not None
 
 
 def test_deletes_are_of_the_whole_table_once_partitioning_has_changed_to_readers(sink: Sink) -> None:
