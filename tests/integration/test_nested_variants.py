@@ -216,3 +216,26 @@ def test_older_tables_are_refused(spark: SparkSession, house: Warehouse) -> None
     with pytest.raises(PySparkException, match="'nested-as-json' and 'nested-as-variant' contradict each other"):
         house.append(rows, nested_as_variant="true", nested_as_json="true")
     assert house.ids() == [0]
+
+
+def test_struct_that_no_table_has_is_written_by_key_and_distributed(spark: SparkSession, house: Warehouse) -> None:
+    """Of all ways to write the option would only hold in plain appends."""
+    columns = [
+        "array(NULL) AS void",
+        "named_struct('a', 1, 'A', 2) AS twice",
+        "named_struct('x.y', 1, 'x', named_struct('y', 2)) AS dotted",
+    ]
+    rows = spark.range(3).selectExpr("id", *columns)
+    options = {**house.options, "nested-as-variant": "true", "format-version": "3", "partition-by": "bucket(2, id)"}
+
+    distributed = iceberg_ds.distribute(rows, "db.t", options=options)
+    distributed.write.format(FORMAT).mode("append").options(**options, keys="id").save("db.t")
+    iceberg_ds.upsert(rows.where("id = 1"), "db.t", options=options, keys="id")
+
+    found = iceberg_ds.read(spark, "db.t", options=house.options).selectExpr(
+        "id", "to_json(void) AS void", "to_json(twice) AS twice", "to_json(dotted) AS dotted"
+    )
+    texts = {"void": "[null]", "twice": '{"A":2,"a":1}', "dotted": '{"x":{"y":2},"x.y":1}'}
+    assert sorted((row.asDict() for row in found.collect()), key=lambda row: row["id"]) == [
+        {"id": number, **texts} for number in range(3)
+    ]
