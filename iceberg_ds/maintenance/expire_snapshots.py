@@ -181,7 +181,8 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         spark: The session whose executors read manifests and find the files that go; None for this process, or, if the
             table has half a million files or more, for the active session.
         options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
-        clean_expired_metadata: Also remove the schemas and partition specs that no snapshot uses.
+        clean_expired_metadata: Also remove the schemas and partition specs that no snapshot uses, except for the schema
+            with the highest number, which no other one may get.
         dry_run: Change nothing, and return what would be removed and deleted.
         max_concurrent_deletes: How many requests delete files at once; None for one.
         stream_results: Take the paths that Spark has found in portions, so that this process never holds all of them;
