@@ -206,7 +206,7 @@ READING = (
     Mutation(
         name="a file that a compaction removed lives on",
         file="reading/lives.py",
-        before="        for path in looked_at - there:\n",
+        before="        for file in looked_at - there:\n",
         after="        for path in ():\n",
         tests=(_LIVES + "test_a_file_lives_in_the_moments_in_which_it_is_there",),
         spark_tests=(_CHANGED + "test_changes_of_any_history_are_the_differences_between_snapshots",),
@@ -263,8 +263,8 @@ READING = (
     Mutation(
         name="copies of a row that are left over are one change",
         file="reading/change_rows.py",
-        before='F.abs(_COPIES).cast("int"))',
-        after='F.abs(F.signum(_COPIES)).cast("int"))',
+        before='F.abs(copies).cast("int"))',
+        after='F.abs(F.signum(copies)).cast("int"))',
         spark_tests=(_CHANGED + "test_rows_are_the_same_bit_by_bit",),
     ),
     Mutation(
