@@ -10,19 +10,23 @@ from support.spark.stream_runs import Stream
 
 __all__ = ["_spark_of_this_process", "house", "retrying_spark", "spark", "stream"]
 
-# A stream looks its sink up in the session that Java holds for the active one, which is the first.
+
+def active(session: SparkSession) -> SparkSession:
+    """Return the session as the active one, in which a stream looks its sink up: tests before may have left another."""
+    session.createDataFrame([], "id INT")  # what is made for its effect
+    return session
 
 
 @pytest.fixture
 def spark(_spark_of_this_process: None) -> SparkSession:
     """Return this process's first session, in which the sink that fails can be found; no task is tried twice."""
-    return shared_session("local[2]")
+    return active(shared_session("local[2]"))
 
 
 @pytest.fixture
 def retrying_spark(_spark_of_this_process: None) -> SparkSession:
     """Return such a session in which each task is tried four times."""
-    return shared_session("local[2,4]")
+    return active(shared_session("local[2,4]"))
 
 
 @pytest.fixture
