@@ -37,6 +37,7 @@ from iceberg_ds.table.spark_types import (
     cast_type,
     convert_type,
     is_nested,
+    retyped,
     variant_schema,
     why_no_variant,
     with_nullable_fields,
@@ -316,7 +317,7 @@ class WrittenColumns:
             elif (reason := why_no_variant(column.dataType)) is not None:
                 problems.append(f"column '{column.name}' holds {reason}")
             else:
-                columns.append(StructField(column.name, spark.VariantType(), column.nullable, column.metadata))
+                columns.append(retyped(column, spark.VariantType()))
         if problems:
             raise SchemaMismatchError(f"Cannot write to {self._name} as variants:\n" + bullets(problems))
         return StructType(columns)
@@ -340,7 +341,7 @@ class WrittenColumns:
         target = None if own is None else cast_type(column.dataType, own.field_type)
         if target is None:
             return column
-        return StructField(column.name, target, column.nullable, column.metadata)
+        return retyped(column, target)
 
     def _mark(self, table: Schema | None) -> DeleteMark | None:
         """Return the column that marks deleted rows; refuse columns that cannot be filled in."""

@@ -110,7 +110,11 @@ def _names(columns: Sequence[StructField]) -> list[str]:
 
 def _free(name: str, columns: Sequence[StructField]) -> str:
     """Return the name of a column of our own, that no column of the table has in any case of letters."""
-    return free_name(name, {column.name.lower() for column in columns})
+    return free_name(name, _taken(columns))
+
+
+def _taken(columns: Sequence[StructField]) -> set[str]:
+    return {column.name.lower() for column in columns}
 
 
 def _commit_of(at: str) -> list[Column]:
@@ -133,10 +137,11 @@ def _repeated(counted: DataFrame, columns: Sequence[StructField], copies: str) -
 
 def _same(columns: Sequence[StructField]) -> list[Column]:
     """Return by what rows are grouped that are the same."""
+    taken = _taken(columns)
     return [
         F.col(quoted(column.name))
         if _is_plain(column.dataType)
-        else identity(F.col(quoted(column.name)), column.dataType).alias(_free(f"__same_{number}", columns))
+        else identity(F.col(quoted(column.name)), column.dataType).alias(free_name(f"__same_{number}", taken))
         for number, column in enumerate(columns)
     ]
 

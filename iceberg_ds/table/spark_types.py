@@ -437,7 +437,12 @@ def json_schema(dataframe: spark.StructType) -> spark.StructType:
 def _as_json(column: spark.StructField) -> spark.StructField:
     if not (is_nested(column.dataType) and _has_json_form(column.dataType)):
         return column
-    return spark.StructField(column.name, spark.StringType(), column.nullable, column.metadata)
+    return retyped(column, spark.StringType())
+
+
+def retyped(column: spark.StructField, data_type: spark.DataType) -> spark.StructField:
+    """Return the column with another type."""
+    return spark.StructField(column.name, data_type, column.nullable, column.metadata)
 
 
 def _has_json_form(data_type: spark.DataType) -> bool:
@@ -473,7 +478,7 @@ def why_no_variant(data_type: spark.DataType) -> str | None:
 def variant_schema(dataframe: spark.StructType) -> spark.StructType:
     """Return the schema with every struct, array and map among the columns that can be a variant replaced by it."""
     return spark.StructType([
-        spark.StructField(column.name, spark.VariantType(), column.nullable, column.metadata)
+        retyped(column, spark.VariantType())
         if is_nested(column.dataType) and why_no_variant(column.dataType) is None
         else column
         for column in dataframe
