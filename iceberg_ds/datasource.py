@@ -22,7 +22,7 @@ from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.spark.driver_secrets import KeptOnDriver
-from iceberg_ds.spark.workers import acknowledging, ease_worker, loading_modules
+from iceberg_ds.spark.workers import acknowledging, eased, loading_modules
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -219,6 +219,7 @@ class _Options:
             return connect(catalog_settings(self.parsed), self.parsed.reports)
 
 
+@eased
 def _plan(options: _Options, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan | RoutedPlan:
     with loading_modules():
         from iceberg_ds.planning.plan_write import WriteMode, plan_write
@@ -234,10 +235,10 @@ def _plan(options: _Options, schema: StructType, *, overwrite: bool, is_stream: 
         else:
             plan = plan_write(catalog, options.parsed, schema, mode, is_stream=is_stream)
     fault_point(FaultPoint.PLANNED)
-    ease_worker()
     return plan
 
 
+@eased
 def _write_task(
     plan: WritePlan | RoutedPlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None
 ) -> WriterCommitMessage:
@@ -249,7 +250,6 @@ def _write_task(
 
     task = _task_context()
     attempt = TaskAttempt(partition_id=task.partitionId(), task_attempt_id=task.taskAttemptId())
-    message: WriterCommitMessage
     if isinstance(plan, RoutedPlan):
         from iceberg_ds.writers.routed import report_routed_task
 
@@ -259,14 +259,10 @@ def _write_task(
             check_zone_of_session(of_table, task.getLocalProperty)
         for of_zone in {of_table.time_zone: of_table for of_table in plans}.values():
             batches = in_zone_of_option(of_zone, batches)
-        message = report_routed_task(plan.in_epoch(epoch), acknowledging(batches), attempt)
-    else:
-        check_audit_settings(plan, task.getLocalProperty)
-        check_zone_of_session(plan, task.getLocalProperty)
-        rows = acknowledging(in_zone_of_option(plan, batches))
-        message = report_task(plan.in_epoch(epoch), rows, attempt)
-    ease_worker()
-    return message
+        return report_routed_task(plan.in_epoch(epoch), acknowledging(batches), attempt)
+    check_audit_settings(plan, task.getLocalProperty)
+    check_zone_of_session(plan, task.getLocalProperty)
+    return report_task(plan.in_epoch(epoch), acknowledging(in_zone_of_option(plan, batches)), attempt)
 
 
 def _epoch_of_task() -> EpochId:
@@ -286,6 +282,7 @@ def _task_context() -> TaskContext:
     return task
 
 
+@eased
 def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], epoch_id: int | None) -> None:
     catalog = options.connect()
     with catalog.hiding_secrets():
@@ -310,7 +307,6 @@ def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], e
         from iceberg_ds.maintenance.auto import maintain_after
 
         maintain_after(catalog, options.of_table, results)
-    ease_worker()
 
 
 def _abort(options: _Options, messages: Sequence[WriterCommitMessage | None]) -> None:

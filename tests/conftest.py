@@ -17,7 +17,6 @@ import pyiceberg.catalog.sql
 import pytest
 import strictyaml
 from hypothesis import HealthCheck, Phase, settings
-from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 from sqlalchemy import Engine, create_engine, event
 from support.catalogs.faulty_catalog import FaultyCatalog
@@ -132,8 +131,7 @@ def sink(catalog: CatalogClient, warehouse: Path) -> Sink:
 @pytest.fixture
 def faulty_catalog(sink: Sink) -> FaultyCatalog:
     """Return a catalog over the same SQLite file as `sink`, whose commits fail on demand."""
-    named = catalog_settings(sink.options)
-    return FaultyCatalog(load_catalog(named.name, **dict(named.properties)))
+    return FaultyCatalog(connect(catalog_settings(sink.options)).raw)
 
 
 @pytest.fixture

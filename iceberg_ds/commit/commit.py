@@ -85,7 +85,7 @@ from iceberg_ds.errors import (
 )
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.files import is_local, local_size
+from iceberg_ds.io.local_paths import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.metrics.report import TaskFigures

@@ -25,7 +25,7 @@ from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.inspect.checklist import Check, CheckFailedError, Checklist, CheckWarnedError, NotTriedError, within
 from iceberg_ds.inspect.machine_checks import missing_folders, quick_properties, remove_folders
 from iceberg_ds.inspect.scratch import ScratchTables
-from iceberg_ds.io.files import is_local
+from iceberg_ds.io.local_paths import is_local
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.planning.plan_write import foresee, foresee_creation
 from iceberg_ds.secrets import storage_properties

@@ -25,8 +25,9 @@ from pyiceberg.io import FileIO
 from iceberg_ds._version import __version__
 from iceberg_ds.error_hints import Cause, diagnose
 from iceberg_ds.inspect.checklist import Check, CheckFailedError, Checklist, NotTriedError
-from iceberg_ds.io.files import file_io, is_local, is_s3, local_path
+from iceberg_ds.io.files import file_io, is_s3
 from iceberg_ds.io.listing import LISTED_PLACES, can_list, list_files, store_clock_ms
+from iceberg_ds.io.local_paths import is_local, local_path
 
 PYTHON, OWN = "python", "iceberg_ds"
 # The oldest supported versions, the same as in `pyproject.toml`.

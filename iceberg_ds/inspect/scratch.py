@@ -24,8 +24,8 @@ from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import noting_metadata
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.files import is_local, local_path
 from iceberg_ds.io.listing import list_files
+from iceberg_ds.io.local_paths import is_local, local_path
 from iceberg_ds.plan import NewTable
 from iceberg_ds.snapshots.manifests import metadata_path, write_list
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_snapshot_id

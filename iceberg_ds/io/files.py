@@ -8,10 +8,8 @@ set of properties, because Python workers live across tasks and micro-batches.
 from __future__ import annotations
 
 import importlib
-import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from pathlib import Path
 from threading import Lock
 from urllib.parse import urlparse
 
@@ -25,12 +23,12 @@ from iceberg_ds.io.stores import DeletesMany, ShippedFileIO
 OBJECT_IO = f"{__name__}.ObjectIO"
 
 _IMPLEMENTATIONS = {
+    **dict.fromkeys(("", "file"), ("iceberg_ds.io.local_io", "LocalFileIO")),
     **dict.fromkeys(("s3", "s3a", "s3n", "oss"), ("iceberg_ds.io.s3_io", "S3FileIO")),
     **dict.fromkeys(("gs", "gcs"), ("iceberg_ds.io.fsspec_io", "GcsFileIO")),
     **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), ("iceberg_ds.io.fsspec_io", "AzureFileIO")),
 }
-_OPENED_BY_ARROW = frozenset({"", "file", "viewfs"})
-_LOCAL_SCHEME = re.compile("file:(//(localhost(?=/))?)?")
+_OPENED_BY_ARROW = "viewfs"
 
 
 class ObjectIO(ShippedFileIO):
@@ -106,7 +104,7 @@ class ObjectIO(ShippedFileIO):
             return self._stores[scheme]
 
     def _open(self, scheme: str, location: str) -> FileIO:
-        if scheme in _OPENED_BY_ARROW:
+        if scheme == _OPENED_BY_ARROW:
             return load_file_io({key: self.properties[key] for key in self.properties if key != PY_IO_IMPL}, location)
         if scheme not in _IMPLEMENTATIONS:
             # Imported here, because not every process needs fsspec.
@@ -147,30 +145,6 @@ def default_file_io(catalog: str) -> dict[str, str]:
     return {} if PY_IO_IMPL in configured else {PY_IO_IMPL: OBJECT_IO}
 
 
-def is_local(path: str) -> bool:
-    """Return whether `path` is on a local disk, which other machines may not see."""
-    return urlparse(path).scheme in ("", "file")
-
-
 def is_s3(path: str) -> bool:
     """Return whether `path` is in S3, or in a store with the same interface."""
     return urlparse(path).scheme in ("s3", "s3a", "s3n")
-
-
-def local_path(path: str) -> Path:
-    """Return the path of a local file on the disk."""
-    return Path(path.removeprefix(local_scheme(path)))
-
-
-def local_scheme(path: str) -> str:
-    """Return the scheme of a local path, up to its first slash; Java writes one slash after `file:`, or three."""
-    found = _LOCAL_SCHEME.match(path)
-    return found[0] if found else ""
-
-
-def local_size(path: str) -> int | None:
-    """Return the size of a local file in bytes, or None if it is missing."""
-    try:
-        return local_path(path).stat().st_size
-    except OSError:
-        return None

@@ -11,7 +11,8 @@ from stat import S_ISREG
 from tempfile import NamedTemporaryFile
 from typing import cast
 
-from iceberg_ds.io.files import ObjectIO, is_local, local_path, local_scheme
+from iceberg_ds.io.files import ObjectIO
+from iceberg_ds.io.local_paths import is_local, local_path, local_scheme
 from iceberg_ds.io.stores import Lists, StoredFile
 
 # Packed files end with `.gz.metadata.json`; older versions of Iceberg's Java library use the last suffix.

@@ -1,15 +1,43 @@
-"""Local files and folders that options name, as absolute paths.
+"""Local files and folders: the paths of locations on this machine, and those that options name, as absolute ones.
 
-A path relative to a folder that Spark makes for a session of Spark Connect would be deleted with it, and is refused.
+A path in an option that is relative to a folder that Spark makes for a session of Spark Connect would be deleted with
+it, and is refused.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
+from urllib.parse import urlparse
 
 # Set by Spark for its Python processes: `default`, or the session that they have a folder of their own for.
 _SESSION_FOLDER = "SPARK_JOB_ARTIFACT_UUID"
+_LOCAL_SCHEME = re.compile("file:(//(localhost(?=/))?)?")
+
+
+def is_local(path: str) -> bool:
+    """Return whether `path` is on a local disk, which other machines may not see."""
+    return urlparse(path).scheme in ("", "file")
+
+
+def local_path(path: str) -> Path:
+    """Return the path of a local file on the disk."""
+    return Path(path.removeprefix(local_scheme(path)))
+
+
+def local_scheme(path: str) -> str:
+    """Return the scheme of a local path, up to its first slash; Java writes one slash after `file:`, or three."""
+    found = _LOCAL_SCHEME.match(path)
+    return found[0] if found else ""
+
+
+def local_size(path: str) -> int | None:
+    """Return the size of a local file in bytes, or None if it is missing."""
+    try:
+        return local_path(path).stat().st_size
+    except OSError:
+        return None
 
 
 def is_folder_of_session() -> bool:

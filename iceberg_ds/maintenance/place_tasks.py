@@ -25,8 +25,9 @@ from iceberg_ds.inspect.orphan_rules import (
     split_key,
     tells_of_others,
 )
-from iceberg_ds.io.files import file_io, is_local, local_path
+from iceberg_ds.io.files import file_io
 from iceberg_ds.io.listing import ListingPart, file_at, files_of_part, is_metadata_file, stored_files
+from iceberg_ds.io.local_paths import is_local, local_path
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import mask_text

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 from iceberg_ds.errors import DataFileError, IcebergSinkError
 from iceberg_ds.inspect.neighbours import State, unreadable_state
-from iceberg_ds.io.files import is_local, local_path
 from iceberg_ds.io.listing import listing_parts
+from iceberg_ds.io.local_paths import is_local, local_path
 from iceberg_ds.maintenance.place_tasks import (
     COLUMNS,
     PlacePlan,

@@ -20,8 +20,8 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.create_table import create_without_rows, with_first_snapshot
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.io.files import is_local
 from iceberg_ds.io.listing import metadata_file_in
+from iceberg_ds.io.local_paths import is_local
 from iceberg_ds.io.places import misplaced, why_not_a_place
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.options.readers import without_vectors

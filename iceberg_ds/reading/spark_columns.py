@@ -37,7 +37,7 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 
-from iceberg_ds.io.files import is_local
+from iceberg_ds.io.local_paths import is_local
 from iceberg_ds.table.defaults import has_initial_default
 from iceberg_ds.table.names import free_name
 from iceberg_ds.table.nested_fields import at_any_depth, children

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StructType
 
 from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.errors import DataFileError
-from iceberg_ds.io.files import is_local
+from iceberg_ds.io.local_paths import is_local
 from iceberg_ds.reading.file_marks import MARK, Portion
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask

@@ -19,23 +19,34 @@ import gc
 import os
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 from zipimport import zipimporter
 
 _Batch = TypeVar("_Batch")
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
 _LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 _DAEMON = "pyspark.daemon"
-_known = 0  # modules when the objects were last set aside
+_known: int | None = None  # how many modules the call before this one found
 
 
-def ease_worker() -> None:
-    """Spare this process both searches from now on, if it is one of Spark's workers; call it at the end of a call."""
-    if not _is_spark_worker():
-        return
-    _forget_sparks_archives()
-    _set_modules_aside()
+def eased(call: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Let a function that Spark calls in its workers spare them both searches in the calls after it."""
+
+    @wraps(call)
+    def eased_call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        if not _is_spark_worker():
+            return call(*args, **kwargs)
+        _set_modules_aside()
+        try:
+            return call(*args, **kwargs)
+        finally:
+            _forget_sparks_archives()
+
+    return eased_call
 
 
 @contextlib.contextmanager
@@ -115,13 +126,12 @@ def _is_sparks_jar(archive: str) -> bool:
 
 
 def _set_modules_aside() -> None:
-    """Hide all live objects from the garbage collector, once there are modules that it has not seen.
+    """Hide all live objects from the garbage collector if the call before this one has loaded modules.
 
-    Memory is freed as before, except for cycles among the objects that are alive now.
+    Spark has just looked for garbage, after that call. Memory is freed as before, except for cycles among the objects
+    that are alive now.
     """
-    global _known  # noqa: PLW0603  # one for the process
-    if _known == len(sys.modules):
-        return
-    _known = len(sys.modules)
-    gc.collect()
-    gc.freeze()
+    global _known
+    before, _known = _known, len(sys.modules)
+    if before not in (None, _known):
+        gc.freeze()

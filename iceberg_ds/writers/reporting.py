@@ -21,7 +21,8 @@ from pyiceberg.manifest import DataFile
 
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
-from iceberg_ds.io.files import file_io, is_local
+from iceberg_ds.io.files import file_io
+from iceberg_ds.io.local_paths import is_local
 from iceberg_ds.messages import CountedBatches, HandedOverRows, TaskCommit, TaskManifest, TimedBatches
 from iceberg_ds.plan import ManifestLayout, WritePlan
 from iceberg_ds.secrets import mask_text

@@ -763,6 +763,13 @@ WRITING = (
         ),
     ),
     Mutation(
+        name="a local file that another writer has made is written over",
+        file="io/local_io.py",
+        before="        if not overwrite:",
+        after="        if not overwrite and self.exists():",
+        tests=("unit/io/test_local_io.py",),
+    ),
+    Mutation(
         name="Spark's workers are not known for what they are",
         file="spark/workers.py",
         before='_DAEMON = "pyspark.daemon"',

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.typedef import Record
 
 from iceberg_ds.errors import DataFileError
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 _numbers = itertools.count()
 
 # Rows here and there, rows in a line, and rows so far behind that a file has them in theory alone.

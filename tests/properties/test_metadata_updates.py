@@ -10,7 +10,6 @@ from uuid import uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import update as pyiceberg_updates
@@ -38,9 +37,10 @@ from support.tables.metadata import ID_AND_NAME, START_MS, line, metadata_of
 from iceberg_ds.catalog import own_storage
 from iceberg_ds.catalog.metadata_files import MetadataFiles
 from iceberg_ds.catalog.own_storage import updated_metadata
+from iceberg_ds.io.local_io import LocalFileIO
 
 NOW_MS = START_MS + 10**9
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 TEXTS = st.text(max_size=8) | st.sampled_from(['"snapshots":[]', '"snapshot-log":[]', "\\", "ä\u2028\x00"])
 STEPS = st.lists(
     st.tuples(

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any
 
 from pyiceberg.io import InputFile, OutputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
+
+from iceberg_ds.io.local_io import LocalFileIO
 
 FAULTY_IO = f"{__name__}.FaultyFileIO"
 
@@ -228,8 +229,8 @@ class _Input(InputFile):
         return _done(self.location, Doing.READ, lambda: self._inner.open(seekable=seekable))
 
 
-class FaultyFileIO(PyArrowFileIO):
-    """PyIceberg's own FileIO, whose files suffer what `strike` says."""
+class FaultyFileIO(LocalFileIO):
+    """The FileIO of local disks, whose files suffer what `strike` says."""
 
     def new_input(self, location: str) -> Any:
         """Return the file, to be read."""

@@ -24,15 +24,13 @@ class WorkerReport:
     Attributes:
         role: What was called for.
         process: Its id.
-        before: How many objects the garbage collector left alone when the call began.
-        after: How many when it ended.
+        set_aside: How many objects the garbage collector left alone when the call ended.
         connections: How many of the process's connections were such as Spark's, over which a task's rows come.
     """
 
     role: str
     process: int
-    before: int
-    after: int
+    set_aside: int
     connections: int
 
 
@@ -53,7 +51,6 @@ class WorkerReports:
     @contextmanager
     def around(self, call: Call) -> Iterator[None]:
         """Report what the call finds and leaves."""
-        before = gc.get_freeze_count()
         connections = list(workers._local_connections())
         for connection in connections:
             connection.close()
@@ -61,8 +58,7 @@ class WorkerReports:
         report = WorkerReport(
             role=call.role,
             process=os.getpid(),
-            before=before,
-            after=gc.get_freeze_count(),
+            set_aside=gc.get_freeze_count(),
             connections=len(connections),
         )
         self._folder.mkdir(parents=True, exist_ok=True)

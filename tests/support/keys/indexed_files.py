@@ -13,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import InputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, LongType
@@ -24,6 +23,7 @@ from iceberg_ds.deletes.key_blocks import Blocks, Indexed
 from iceberg_ds.deletes.key_index import open_index
 from iceberg_ds.deletes.match import ID, POSITION, Matcher, Matches
 from iceberg_ds.deletes.work import FileWork, KeyFile, KeyIndexPlace
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.table.lineage import ROW_ID
 
 LIST, LOCK = "index.json", "lock"
@@ -34,7 +34,7 @@ Rows = dict[str, list[tuple[int, int | None]]]
 _numbers = itertools.count()
 
 
-class CountingIO(PyArrowFileIO):
+class CountingIO(LocalFileIO):
     """Local storage that notes which files are opened.
 
     Attributes:
@@ -123,7 +123,7 @@ class IndexedFiles:
         """
         work = [_with_keys(item, keys) for item in files]
         found = _rows(IndexedMatcher(self.io, self.place).find(work))
-        assert found == _rows(Matcher(PyArrowFileIO(), self.types, with_ids=True).find(work))
+        assert found == _rows(Matcher(LocalFileIO(), self.types, with_ids=True).find(work))
         return found
 
     def reads(self, files: Sequence[FileWork], *keys: KeyFile) -> set[str]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
@@ -25,6 +24,7 @@ from iceberg_ds.commit.commit import CommitResult, commit_write
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.publish import commit_converted
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import CountedBatches, RowCounts, TaskCommit
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -44,7 +44,7 @@ SCHEMA = StructType([StructField("id", LongType()), StructField("name", StringTy
 Row = dict[str, Any]
 
 _attempts = count()
-_LOCAL_IO = PyArrowFileIO()
+_LOCAL_IO = LocalFileIO()
 _ARROW_SCHEMA_TAKES = signature(to_arrow_schema).parameters
 
 

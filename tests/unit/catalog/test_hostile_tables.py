@@ -17,7 +17,6 @@ from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table.locations import LocationProvider
 from support.catalogs.rest_fake import serve_rest_fake
 from support.catalogs.rest_sinks import sink_of
@@ -34,6 +33,7 @@ from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.table.locations import PROVIDER
 
 
@@ -211,7 +211,7 @@ def test_catalog_of_the_users_own_class_opens_storage_as_it_was_written_to() -> 
 
     class Own(InMemoryCatalog):
         def _load_file_io(self, *_: Any, **__: Any) -> FileIO:
-            return PyArrowFileIO({"own": "true"})
+            return LocalFileIO({"own": "true"})
 
     catalog = with_own_storage(Own("lake", warehouse="file:///lake"))
 

@@ -16,7 +16,6 @@ from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import InputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -27,8 +26,9 @@ from iceberg_ds.catalog import metadata_files
 from iceberg_ds.catalog.metadata_files import KnownMetadata, MetadataFiles, continued, files_at_hand, read_whole
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CatalogError
+from iceberg_ds.io.local_io import LocalFileIO
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 
 
 @pytest.fixture

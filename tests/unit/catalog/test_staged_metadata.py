@@ -14,7 +14,6 @@ import pytest
 from pyiceberg.catalog import MetastoreCatalog, load_catalog
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata
@@ -27,6 +26,7 @@ from iceberg_ds.catalog.staged_metadata import Fate, StagedMetadata, fate, note_
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.snapshots.refs import branch_snapshot_id
 from iceberg_ds.table.requests import CommitRequest
 
@@ -195,7 +195,7 @@ def staged(follows: str | None, table: Table, path: str = "file:///t/ours.metada
         name=table.name(),
         follows=follows,
         table_uuid=str(table.metadata.table_uuid),
-        io=PyArrowFileIO(),
+        io=LocalFileIO(),
     )
 
 
@@ -334,15 +334,15 @@ def test_file_that_names_a_manifest_list_goes_before_the_list(
     """A writer that is killed in between, or may not delete the file, would leave one whose table is broken."""
     sink.append(1)
     after_staging(monkeypatch, faulty_catalog, lambda: _append(sink, 2))
-    delete, kept = PyArrowFileIO.delete, []
+    delete, kept = LocalFileIO.delete, []
 
-    def delete_no_metadata(io: PyArrowFileIO, location: Any) -> None:
+    def delete_no_metadata(io: LocalFileIO, location: Any) -> None:
         if ".metadata.json" in str(location):
             kept.append(location)
             raise PermissionError("denied")
         delete(io, location)
 
-    monkeypatch.setattr(PyArrowFileIO, "delete", delete_no_metadata)
+    monkeypatch.setattr(LocalFileIO, "delete", delete_no_metadata)
 
     faulty_sink.append(3)
 
@@ -374,14 +374,14 @@ def test_metadata_file_that_stays_keeps_what_was_given_up(
             lose_connection()
 
     after_staging(monkeypatch, faulty_catalog, lose_after_others)
-    delete = PyArrowFileIO.delete
+    delete = LocalFileIO.delete
 
-    def delete_no_metadata(io: PyArrowFileIO, location: Any) -> None:
+    def delete_no_metadata(io: LocalFileIO, location: Any) -> None:
         if ".metadata.json" in str(location):
             raise PermissionError("denied")
         delete(io, location)
 
-    monkeypatch.setattr(PyArrowFileIO, "delete", delete_no_metadata if is_told else delete)
+    monkeypatch.setattr(LocalFileIO, "delete", delete_no_metadata if is_told else delete)
 
     with pytest.raises(CommitConflictError, match="after 1 attempts"):
         faulty_sink.append(5)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyspark.sql.types import DoubleType, LongType, StructField, StructType
 from support.catalogs.faulty_catalog import (
     FaultyCatalog,
@@ -26,6 +25,7 @@ from support.tables.sink import Row, Sink, epoch, local, paths_of
 
 from iceberg_ds.commit import retry
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, RefusedRowsError
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId
 
@@ -275,13 +275,13 @@ def test_partly_replaced_file_is_written_again_once_for_all_attempts(
     messages = planned(faulty_sink, "where id in (2, 9)")
     faulty_catalog.fail_next(RETRIES, refusal)
     written = []
-    new_output = PyArrowFileIO.new_output
+    new_output = LocalFileIO.new_output
 
-    def note(io: PyArrowFileIO, location: str) -> object:
+    def note(io: LocalFileIO, location: str) -> object:
         written.append(location)
         return new_output(io, location)
 
-    monkeypatch.setattr(PyArrowFileIO, "new_output", note)
+    monkeypatch.setattr(LocalFileIO, "new_output", note)
 
     faulty_sink.commit(messages)
 
@@ -294,14 +294,14 @@ def test_unreachable_storage_while_rewriting_is_tried_again(
 ) -> None:
     """A storage hiccup while rows are written again would fail the write, or leave half a file."""
     messages = planned(faulty_sink, "where id in (2, 9)")
-    new_input, failures = PyArrowFileIO.new_input, [OSError("slow down")] * 2
+    new_input, failures = LocalFileIO.new_input, [OSError("slow down")] * 2
 
-    def fail_first(io: PyArrowFileIO, location: str) -> object:
+    def fail_first(io: LocalFileIO, location: str) -> object:
         if location.endswith(".parquet") and failures:
             raise failures.pop()
         return new_input(io, location)
 
-    monkeypatch.setattr(PyArrowFileIO, "new_input", fail_first)
+    monkeypatch.setattr(LocalFileIO, "new_input", fail_first)
 
     faulty_sink.commit(messages)
 

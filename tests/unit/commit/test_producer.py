@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation, Snapshot
 from support.checks.invariants import stored_files
@@ -16,9 +15,10 @@ from support.tables.sink import Sink, local
 
 from iceberg_ds.commit.producer import SnapshotProducer
 from iceberg_ds.commit.write_files import Added
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import TaskCommit
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 
 
 def manifest_paths(io: FileIO, snapshot: Snapshot) -> set[str]:
@@ -184,14 +184,14 @@ def test_manifest_that_could_not_be_written_is_accounted_for_and_tried_again(
     """A storage hiccup would leave half a manifest behind, or the snapshot refer to it."""
     before = stored_files(regions.table().location())
     producer = producer_of(partial(regions))
-    new_output, failures = PyArrowFileIO.new_output, [OSError("slow down")]
+    new_output, failures = LocalFileIO.new_output, [OSError("slow down")]
 
-    def fail_once(io: PyArrowFileIO, location: str) -> object:
+    def fail_once(io: LocalFileIO, location: str) -> object:
         if "-f0.avro" in location and failures:
             raise failures.pop()
         return new_output(io, location)
 
-    monkeypatch.setattr(PyArrowFileIO, "new_output", fail_once)
+    monkeypatch.setattr(LocalFileIO, "new_output", fail_once)
     with pytest.raises(OSError, match="slow down"):
         producer.produce(regions.table())
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.types import LongType
 from pyspark.sql import types as spark
 from support.catalogs.faulty_catalog import (
@@ -37,6 +36,7 @@ from iceberg_ds.errors import (
     IcebergSinkError,
     SchemaMismatchError,
 )
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId
 from iceberg_ds.snapshots.txn import property_key
@@ -982,7 +982,7 @@ def test_file_that_cannot_be_deleted_does_not_change_the_outcome(
     def refuse(*_: Any) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(PyArrowFileIO, "delete", refuse)
+    monkeypatch.setattr(LocalFileIO, "delete", refuse)
 
     with caplog.at_level(logging.WARNING):
         result = sink.commit(messages)

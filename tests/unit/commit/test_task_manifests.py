@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.transforms import BucketTransform
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, forbidden, refusal, throttled
 from support.checks.invariants import check_clean, check_sound, stored_files
@@ -18,6 +17,7 @@ import iceberg_ds
 from iceberg_ds.commit import retry, write_files
 from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.errors import CatalogError, CommitConflictError, CommitStateUnknownError, DataFileError
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import reporting
@@ -381,14 +381,14 @@ def test_commit_that_failed_on_storage_is_tried_again_with_the_same_manifests(
 ) -> None:
     """A write would be thrown away because one request to the store failed."""
     messages = sink.write(rows(1))
-    new_output, failures = PyArrowFileIO.new_output, [OSError("slow down")]
+    new_output, failures = LocalFileIO.new_output, [OSError("slow down")]
 
-    def fail_once(io: PyArrowFileIO, location: str) -> object:
+    def fail_once(io: LocalFileIO, location: str) -> object:
         if "snap-" in location and failures:
             raise failures.pop()
         return new_output(io, location)
 
-    monkeypatch.setattr(PyArrowFileIO, "new_output", fail_once)
+    monkeypatch.setattr(LocalFileIO, "new_output", fail_once)
 
     sink.commit(messages)
 

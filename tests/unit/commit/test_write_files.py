@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from support.checks.invariants import stored_files
 from support.keys.messages import with_deletes
 from support.tables.sink import Sink, local, paths_of, rows
 
 from iceberg_ds.commit.producer import SnapshotProducer
 from iceberg_ds.commit.write_files import Added
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.writers import reporting
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 
 
 def test_files_of_deletes_are_found_with_those_of_rows(sink: Sink) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_ds.commit.cross_task import read_keys
+from iceberg_ds.io.local_io import LocalFileIO
 
 
 def test_keys_are_those_of_the_rows_in_every_row_group(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_keys_are_those_of_the_rows_in_every_row_group(tmp_path: Path) -> None:
     columns = [pa.array([f"row {row}" for row in range(20)]), pa.array(range(100, 120)), pa.array(range(20))]
     pq.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)), path, row_group_size=6)
 
-    found = read_keys(PyArrowFileIO(), path, [0, 5, 6, 13, 19], (1, 3))
+    found = read_keys(LocalFileIO(), path, [0, 5, 6, 13, 19], (1, 3))
 
     assert [column.to_pylist() for column in found.columns] == [
         [0, 5, 6, 13, 19],

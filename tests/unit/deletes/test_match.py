@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, LongType, StringType
@@ -24,8 +23,9 @@ from iceberg_ds.deletes.key_reader import ColumnReader, canonical
 from iceberg_ds.deletes.match import KeySet, Matcher
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.io.local_io import LocalFileIO
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 LONG, TEXT = LongType(), StringType()
 TYPES: dict[int, IcebergType] = {1: LONG, 2: TEXT}
 NAMES = {1: "id", 2: "name"}

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import SetLocationUpdate, SetPropertiesUpdate
@@ -36,6 +35,7 @@ from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.inspect import neighbours
 from iceberg_ds.inspect.orphans import VerifyResult
 from iceberg_ds.io.listing import store_clock_ms, stored_files
+from iceberg_ds.io.local_io import LocalFile
 from iceberg_ds.planning import prepare
 from iceberg_ds.table.names import identifier_text
 
@@ -435,13 +435,13 @@ def test_loose_metadata_file_is_read_once(sink: Sink, tmp_path: Path, monkeypatc
     sink.append(3)
     left_behind(sink)
     opened = Counter[str]()
-    opening = PyArrowFile.open
+    opening = LocalFile.open
 
-    def counted(file: PyArrowFile, seekable: bool = True) -> Any:  # noqa: FBT001, FBT002  # PyIceberg's signature
+    def counted(file: LocalFile, seekable: bool = True) -> Any:  # noqa: FBT001, FBT002  # PyIceberg's signature
         opened[file.location] += 1
         return opening(file, seekable)
 
-    monkeypatch.setattr(PyArrowFile, "open", counted)
+    monkeypatch.setattr(LocalFile, "open", counted)
 
     result = cleaned(sink)
 

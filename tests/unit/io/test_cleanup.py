@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.io import InputFile, OutputFile
-from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from iceberg_ds.io.cleanup import Proof, delete_files, delete_in_portions
+from iceberg_ds.io.local_io import LocalFileIO
 
 
-class StubbornIO(PyArrowFileIO):
+class StubbornIO(LocalFileIO):
     """Storage that refuses to delete some files."""
 
     def delete(self, location: str | InputFile | OutputFile) -> None:
@@ -32,7 +32,7 @@ def touched(folder: Path, *names: str) -> list[str]:
 
 def test_files_are_deleted(tmp_path: Path) -> None:
     """Space would be lost with every failed task."""
-    left = delete_files(PyArrowFileIO(), touched(tmp_path, "a", "b"), Proof.TASK_FAILED)
+    left = delete_files(LocalFileIO(), touched(tmp_path, "a", "b"), Proof.TASK_FAILED)
 
     assert left == 0
     assert list(tmp_path.iterdir()) == []
@@ -41,7 +41,7 @@ def test_files_are_deleted(tmp_path: Path) -> None:
 def test_missing_file_counts_as_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A user would be warned of files that are not there."""
     with caplog.at_level(logging.WARNING):
-        left = delete_files(PyArrowFileIO(), [f"file://{tmp_path}/never"], Proof.TASK_FAILED)
+        left = delete_files(LocalFileIO(), [f"file://{tmp_path}/never"], Proof.TASK_FAILED)
 
     assert left == 0
     assert caplog.records == []
@@ -64,7 +64,7 @@ def test_file_that_cannot_be_deleted_is_named_and_the_rest_goes(
     assert "read-only" in caplog.text
 
 
-class BulkIO(PyArrowFileIO):
+class BulkIO(LocalFileIO):
     """Storage that deletes many files at once.
 
     Attributes:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from iceberg_ds.io.files import file_io, is_local, local_size
+from iceberg_ds.io.files import file_io
+from iceberg_ds.io.local_paths import is_local, local_size
 
 
 @pytest.mark.parametrize("path", ["/data/x", "file:///data/x", "file:/data/x"])

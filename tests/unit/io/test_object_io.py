@@ -32,8 +32,8 @@ KEYS = {"s3.access-key-id": "k", "s3.secret-access-key": "s"}
         ("gs://b/k", "GcsFileIO"),
         ("abfss://c@a.dfs.core.windows.net/k", "AzureFileIO"),
         ("wasbs://c@a.blob.core.windows.net/k", "AzureFileIO"),
-        ("file:///x", "PyArrowFileIO"),
-        ("/x", "PyArrowFileIO"),
+        ("file:///x", "LocalFileIO"),
+        ("/x", "LocalFileIO"),
     ],
 )
 def test_scheme_names_the_implementation(location: str, name: str) -> None:

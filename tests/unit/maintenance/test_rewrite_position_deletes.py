@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.typedef import Record
@@ -40,6 +39,7 @@ from iceberg_ds.errors import (
     UnsupportedTableError,
 )
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.maintenance import position_delete_tasks as tasks
 from iceberg_ds.maintenance import rewrite_position_deletes as rewriting
 from iceberg_ds.maintenance.position_delete_tasks import Target, portions
@@ -511,6 +511,6 @@ def test_arrow_reads_paths_of_every_kind(tmp_path: Any) -> None:
     )
     pq.write_table(rows, tmp_path / "deletes.parquet")
 
-    (batch,) = tasks._batches(PyArrowFileIO(), str(tmp_path / "deletes.parquet"))
+    (batch,) = tasks._batches(LocalFileIO(), str(tmp_path / "deletes.parquet"))
 
     assert batch.to_pydict() == {"file_path": ["a", "b", "a"], "pos": [1, 2, 3]}

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.typedef import Record
 from support.tables.changes_by_others import expire, head_of
@@ -22,6 +21,7 @@ from support.tables.sink import Row, Sink, rows
 from iceberg_ds.deletes.index import LiveFile
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.errors import OptionError, StreamHistoryError
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.reading import change_scan
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks
@@ -126,7 +126,7 @@ def test_file_is_not_read_for_deletes_that_were_merged(
     )
     deletes = {name: DataFile.from_args(record_count=3) for name in ("p", "q")}
 
-    left = change_scan._without_undone(PyArrowFileIO(), found, deletes)
+    left = change_scan._without_undone(LocalFileIO(), found, deletes)
 
     assert [one.state[1] for one in left] == ["DELETE", "INSERT"] if is_read else ["DELETE"]
 

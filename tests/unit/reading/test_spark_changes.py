@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 from support.tables.metadata import line, metadata_of
 
 from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.reading import spark_changes
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks
@@ -79,7 +79,7 @@ def test_rows_are_hidden_when_a_delete_of_the_snapshot_names_them(
             for source in state.sources()
         }
         patch.setattr(spark_changes, "positions_by_source", lambda *_: told)
-        found = hidden_positions(PyArrowFileIO(), tasks).get("a")
+        found = hidden_positions(LocalFileIO(), tasks).get("a")
     lives = [] if found is None else list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
     looked_at = {moment for of_file in sources_by_moment(tasks).values() for moment in of_file}

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -17,12 +16,13 @@ from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost
 from support.checks.invariants import check_sound
 from support.tables.sink import IDENTIFIER, SCHEMA, Sink, epoch, rows
 
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.snapshots import manifests
 from iceberg_ds.snapshots.manifests import ManifestLists, write_list
 from iceberg_ds.snapshots.version_3 import read_list
 from iceberg_ds.table.spark_types import iceberg_schema
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 BLOCK = 3
 
 pytestmark = pytest.mark.usefixtures("waits")

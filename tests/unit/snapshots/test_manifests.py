@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io import FileIO
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import (
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
@@ -29,6 +28,7 @@ from support.keys.messages import equality_deletes
 from support.tables.metadata import OUR_SNAPSHOT, identity
 from support.tables.sink import Row, Sink, local, rows
 
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.snapshots import manifest_file
 from iceberg_ds.snapshots.manifests import (
@@ -43,7 +43,7 @@ from iceberg_ds.snapshots.manifests import (
 from iceberg_ds.snapshots.snapshot import new_snapshot
 from iceberg_ds.table.spark_types import iceberg_schema
 
-IO: FileIO = PyArrowFileIO()
+IO: FileIO = LocalFileIO()
 
 
 def files_of(messages: list[TaskCommit]) -> list[DataFile]:

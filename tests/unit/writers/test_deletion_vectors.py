@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyroaring import BitMap64
 
 from iceberg_ds import __version__
 from iceberg_ds.errors import DataFileError
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import RowCountError
 from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 from iceberg_ds.writers import deletion_vectors
 from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_owners, vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 
 
 def data_file(path: str, region: str = "EU") -> DataFile:

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg import types as ice
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from support.tables.sink import local
 
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.plan import FileSettings, ParquetEncodings
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.metrics_config import leaf_columns
@@ -104,7 +104,7 @@ def chosen_by_task(schema: Schema) -> ChosenEncodings:
 def write(path: Path, schema: Schema, rows: pa.Table, asked: FileSettings, chosen: Encodings) -> pq.ParquetFile:
     """Write the rows as one row group, and open the file."""
     leaves = leaf_columns(schema, {})
-    file = ParquetFile(PyArrowFileIO(), f"file://{path}", rows.schema, leaves, asked, encodings=chosen)
+    file = ParquetFile(LocalFileIO(), f"file://{path}", rows.schema, leaves, asked, encodings=chosen)
     file.write_row_group(rows.to_batches())
     return pq.ParquetFile(local(file.close(Record(), spec_id=0).file_path))
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg import types as ice
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.plan import FileSettings
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.metrics_config import leaf_columns
@@ -38,7 +38,7 @@ def opened(
         target_file_size_bytes=1, compression_codec=codec, compression_level=level, metrics_properties={}, **settings
     )
     arrow = file_shape(schema).schema
-    return ParquetFile(PyArrowFileIO(), f"file://{path}", arrow, leaf_columns(schema, {}), files)
+    return ParquetFile(LocalFileIO(), f"file://{path}", arrow, leaf_columns(schema, {}), files)
 
 
 def batch(*ids: int) -> pa.RecordBatch:

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from support.tables.delete_files import delete_positions, entries
 from support.tables.metadata import identity
 from support.tables.sink import Sink
 
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers import position_deletes
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, write_position_deletes
 
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 PATH_ID, POS_ID = FILE_PATH.field_id, POS.field_id
 
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.manifest import DataFile, ManifestFile
 from support.checks.invariants import stored_files
 from support.keys.messages import by_keys
 from support.tables.regions import REGIONS, in_region, partitioned
 from support.tables.sink import Sink, arrow_batch, local
 
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import RowCounts, TaskCommit
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.snapshots.manifests import live_entries
@@ -23,7 +23,7 @@ from iceberg_ds.writers.reporting import report_files
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 ATTEMPT = TaskAttempt(partition_id=3, task_attempt_id=41)
-IO = PyArrowFileIO()
+IO = LocalFileIO()
 
 
 @pytest.fixture

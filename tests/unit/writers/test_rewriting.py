@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.writers import rewriting as reader
 from iceberg_ds.writers.rewriting import NoFieldIdsError, remaining_rows
 
@@ -27,7 +27,7 @@ def write(path: Path, metadata: dict[str, str] | None) -> str:
 
 def remaining(path: str, *left_out: int) -> list[list[dict[str, object]]]:
     """Return the batches of rows that stay."""
-    found = remaining_rows(PyArrowFileIO(), path, NOW, pa.array(left_out, pa.int64()), {})
+    found = remaining_rows(LocalFileIO(), path, NOW, pa.array(left_out, pa.int64()), {})
     return [batch.to_pylist() for batch in found]
 
 
