@@ -190,15 +190,21 @@ class _RowsByTable:
         """Part the rows of batches with rows of several tables; together, since there are few of each in one batch."""
         if not self._mixed:
             return
-        of_rows = pa.chunked_array([numbers for numbers, _ in self._mixed])
+        numbers = pa.chunked_array([numbers for numbers, _ in self._mixed]).combine_chunks()
         rows = pa.Table.from_batches([batch for _, batch in self._mixed])
         self._mixed, self._mixed_bytes = [], 0
-        order = pc.sort_indices(of_rows)
-        runs = pc.run_end_encode(of_rows.take(order).combine_chunks())
         start = 0
+        for portion in rows.combine_chunks().to_batches():  # one, unless texts are very long
+            self._part(numbers.slice(start, portion.num_rows), portion)
+            start += portion.num_rows
+
+    def _part(self, numbers: pa.Array, rows: pa.RecordBatch) -> None:
+        """Bring rows of several tables on their way, whose numbers are given row by row."""
+        order = pc.sort_indices(numbers)
+        runs = pc.run_end_encode(numbers.take(order))
+        ordered, start = rows.take(order), 0
         for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            for part in rows.take(order.slice(start, end - start)).combine_chunks().to_batches():
-                self._take(number, part)
+            self._take(number, ordered.slice(start, end - start))
             start = end
 
     def _number(self, value: str | bytes | None) -> int:
