@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 # Bytes that a task reads: the least that is worth a task of its own, and the most, unless one file is larger.
 _LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 512 * 1024 * 1024
+# As many bytes as looking up the keys of a row takes time for, however few bytes they are compressed to.
+_ROW_BYTES = 8
 
 
 def grouped(work: Sequence[FileWork], at_once: int) -> list[list[FileWork]]:
-    """Return the work in groups of about equal bytes to read; files of a partition stay close together.
+    """Return the work in groups that take about as long; files of a partition stay close together.
 
     Args:
         work: The data files.
@@ -44,7 +46,8 @@ def in_order(work: Iterable[FileWork]) -> list[FileWork]:
 
 
 def _weight(item: FileWork) -> int:
-    return 1 + item.read_bytes
+    looked_up = item.data_file.record_count if item.keys else 0
+    return 1 + max(item.read_bytes, looked_up * _ROW_BYTES)
 
 
 def resolve(

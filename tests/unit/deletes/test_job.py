@@ -11,23 +11,24 @@ from support.keys.writes import keyed_plan
 
 from iceberg_ds.deletes import job
 from iceberg_ds.deletes.job import grouped, resolve
-from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan
+from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, KeyFile, SearchPlan
 
 MB = 1024 * 1024
 
 
-def work(path: str, size: int, place: object = "EU") -> FileWork:
-    """Return a data file to search."""
+def work(path: str, size: int, place: object = "EU", *, rows: int = 1, by_key: bool = True) -> FileWork:
+    """Return a data file to search: for keys, or for rows whose positions are known."""
     data_file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
         partition=Record(place),
-        record_count=1,
+        record_count=rows,
         file_size_in_bytes=size,
     )
     data_file.spec_id = 0
-    return FileWork(data_file=data_file, sequence_number=1, keys=(), read_bytes=size)
+    keys = (KeyFile(path="keys", field_ids=(1,), sequence_number=None),) if by_key else ()
+    return FileWork(data_file=data_file, sequence_number=1, keys=keys, read_bytes=size)
 
 
 def sizes(groups: list[list[FileWork]]) -> list[int]:
@@ -46,6 +47,14 @@ def test_tasks_read_about_the_same() -> None:
 def test_few_bytes_are_read_by_few_tasks() -> None:
     """Spark would start a hundred tasks for a hundred small files, and each write a file of deletes."""
     assert len(grouped([work(f"{number:03}", 1000) for number in range(100)], 16)) == 1
+
+
+@pytest.mark.parametrize(("by_key", "count"), [(True, 8), (False, 1)])
+def test_keys_of_many_rows_are_looked_up_by_many_tasks(*, by_key: bool, count: int) -> None:
+    """One core would search a hundred million rows whose keys follow each other, and so take next to no bytes."""
+    files = [work(f"{number:03}", 1000, rows=1_000_000, by_key=by_key) for number in range(100)]
+
+    assert len(grouped(files, 4)) == count
 
 
 def test_much_is_read_in_more_rounds_of_tasks() -> None:
