@@ -15,7 +15,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity, is_digest_of
 from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, why_not_since
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, base_branch, why_not_writable
@@ -176,6 +175,8 @@ def _change_under_names(metadata: TableMetadata, write: WriteIdentity, written: 
     overwrite = write.overwrite
     if not isinstance(overwrite, OverwriteByFilter):
         return None
+    from iceberg_ds.expressions.row_filter import RowFilter  # noqa: PLC0415  # appends need no predicates
+
     try:
         is_same = RowFilter.of(overwrite, metadata.schema()).columns == overwrite.columns
     except ValueError as problem:

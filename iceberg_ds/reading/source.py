@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.spark.data_sources import make_known
-from iceberg_ds.spark.workers import loading_modules
+from iceberg_ds.spark.workers import eased, loading_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +59,7 @@ class IcebergSource(DataSource):
 
         return spark_struct(request.result_fields())
 
+    @eased
     def reader(self, schema: StructType) -> IcebergReader:  # noqa: ARG002  # Spark's signature
         """Plan the read.
 
@@ -119,6 +120,7 @@ class IcebergReader(DataSourceReader):
         groups, self._groups = self._groups, ()  # tasks get their own alone
         return [FileGroup(tasks=tasks) for tasks in groups] or [FileGroup(tasks=())]
 
+    @eased
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task.
 
@@ -230,6 +232,7 @@ class IcebergStreamReader(DataSourceStreamReader):
         scan, groups = self._read.plan(self._offset(start), self._start)
         return [StreamedFiles(scan=scan, files=files) for files in groups]
 
+    @eased
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task.
 

@@ -21,6 +21,7 @@ from iceberg_ds.errors import CommitMessageError, DataFileError, IcebergSinkErro
 from iceberg_ds.messages import RowCounts, TaskCommit, complete_commits
 from iceberg_ds.plan import TaskKeys, WriteIdentity, WritePlan
 from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
+from iceberg_ds.spark.workers import acknowledging, eased
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.task_writer import TaskAttempt
 
@@ -151,13 +152,14 @@ def _task(
         if (problem := why_not_version(version)) is not None:
             answer: _Report | IcebergSinkError = DataFileError(f"Cannot {action}, nothing was written: {problem}.")
         else:
-            named = (batch.rename_columns(names) for batch in batches)
+            named = (batch.rename_columns(names) for batch in acknowledging(batches))
             answer = answer_of_task(pickle.loads(packed), action, tries, report, named)  # noqa: S301  # our own
         yield pa.RecordBatch.from_pydict({_ANSWER: pa.array([pickle.dumps(answer)], pa.binary())})
 
     return run
 
 
+@eased
 def answer_of_task(
     plan: WritePlan, action: str, tries: int, report: ReportTask[_Report], batches: Iterator[pa.RecordBatch]
 ) -> _Report | IcebergSinkError:
