@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Bytes that a task reads: the least that is worth a task of its own, and the most, unless one file is larger.
-_LEAST_BYTES, _MOST_BYTES = 16 * 1024 * 1024, 512 * 1024 * 1024
+_LEAST_BYTES, _MOST_BYTES = 32 * 1024 * 1024, 512 * 1024 * 1024
 # As many bytes as looking up the keys of a row takes time for, however few bytes they are compressed to.
 _ROW_BYTES = 8
 
@@ -28,8 +28,10 @@ def grouped(work: Sequence[FileWork], at_once: int) -> list[list[FileWork]]:
     """
     ordered = in_order(work)
     total = sum(_weight(item) for item in ordered)
-    most = max(1, math.ceil(total / _LEAST_BYTES))
-    count = max(min(2 * at_once, most), math.ceil(total / _MOST_BYTES))
+    worth = max(1, math.ceil(total / _LEAST_BYTES))
+    # Each task reads all keys, so there is no second round of tasks that would not fill it.
+    rounds = min(2, max(1, worth // at_once))
+    count = max(min(rounds * at_once, worth), math.ceil(total / _MOST_BYTES))
     groups: list[list[FileWork]] = []
     before = 0
     for item in ordered:

@@ -57,6 +57,12 @@ def test_keys_of_many_rows_are_looked_up_by_many_tasks(*, by_key: bool, count: i
     assert len(grouped(files, 4)) == count
 
 
+def test_no_round_of_tasks_is_begun_that_is_not_filled() -> None:
+    """Three tasks take two cores twice the time of one, and each reads all keys anew."""
+    assert len(grouped([work(f"{number:03}", MB) for number in range(80)], 2)) == 2
+    assert len(grouped([work(f"{number:03}", MB) for number in range(160)], 2)) == 4
+
+
 def test_much_is_read_in_more_rounds_of_tasks() -> None:
     """A task that fails after an hour would be repeated as a whole."""
     groups = grouped([work(f"{number:03}", 100 * MB) for number in range(200)], 2)
