@@ -74,7 +74,12 @@ class LocalFile(InputFile, OutputFile):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if not overwrite:
             self._path.open("xb").close()
-        stream: OutputStream = pa.OSFile(str(self._path), "wb")
+        try:
+            stream: OutputStream = pa.OSFile(str(self._path), "wb")
+        except BaseException:
+            if not overwrite:
+                self._path.unlink(missing_ok=True)
+            raise
         return stream
 
     def to_input_file(self) -> LocalFile:

@@ -85,6 +85,22 @@ def test_one_of_many_writers_makes_a_file(io: FileIO, location: str) -> None:
         assert sum(pool.map(make, range(64))) == 1
 
 
+def test_nothing_is_left_of_a_file_that_cannot_be_opened(
+    io: FileIO, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process with too many open files would find its own empty file when it tries again, as if it were another's."""
+
+    def refuse(_: str, __: str) -> None:
+        raise OSError("too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pyarrow.OSFile", refuse)
+        with pytest.raises(OSError, match="too many"):
+            io.new_output(location).create()
+
+    io.new_output(location).create().close()
+
+
 def test_parquet_is_written_and_read_through_it(io: FileIO, location: str) -> None:
     """Arrow's encoder and decoder ask more of a stream than reading and writing."""
     table = pa.table({"id": list(range(1000))})
