@@ -73,13 +73,9 @@ class LocalFile(InputFile, OutputFile):
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if not overwrite:
-            self._path.open("xb").close()
-        try:
-            stream: OutputStream = pa.OSFile(str(self._path), "wb")
-        except BaseException:
-            if not overwrite:
-                self._path.unlink(missing_ok=True)
-            raise
+            new: OutputStream = self._path.open("xb")
+            return new
+        stream: OutputStream = pa.OSFile(str(self._path), "wb")
         return stream
 
     def to_input_file(self) -> LocalFile:

@@ -14,6 +14,8 @@ from urllib.parse import urlparse
 # Set by Spark for its Python processes: `default`, or the session that they have a folder of their own for.
 _SESSION_FOLDER = "SPARK_JOB_ARTIFACT_UUID"
 _LOCAL_SCHEME = re.compile("file:(//(localhost(?=/))?)?")
+# Of a location, also one with one slash, as Hadoop writes them; a single letter is a drive.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def is_local(path: str) -> bool:
@@ -71,7 +73,7 @@ def embedded_warehouse(folder: Path) -> str:
 
 def warehouse(text: str) -> str:
     """Return the absolute path of a local folder; raises as `embedded_warehouse` does, and for an object store's."""
-    if "://" in text:
+    if _SCHEME.match(text):
         raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
     return embedded_warehouse(Path(text))
 

@@ -3,8 +3,9 @@
 Iceberg's Java library takes a location in S3, Google Cloud Storage or Azure apart at `?` and `#`, PyIceberg a local one
 at `;`, too, and it drops line breaks and tabs (`urllib.parse`); Hadoop's local files have all of them in their names.
 PyIceberg takes the host of a local location for a folder below the working directory, Hadoop what follows two slashes
-for a host, and a scheme in capitals for an unknown one. Stores and file systems resolve the steps `.` and `..`, or do
-not. Everything else is taken as it stands, `%` and spaces included: nothing is decoded or encoded on the way.
+for a host, and a scheme in capitals for an unknown one. Hadoop takes `hdfs:/x` for a place in its own store, fsspec for
+a local folder. Stores and file systems resolve the steps `.` and `..`, or do not. Everything else is taken as it
+stands, `%` and spaces included: nothing is decoded or encoded on the way.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from iceberg_ds.secrets import has_password, mask_password
 FOLDER_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _CUT_OFF, _CONTROL = re.compile("[#?]"), re.compile("[\x00-\x1f\x7f-\x9f]")
 _CUT_OFF_IN_LOCAL_NAMES = ";"
+_NO_TWO_SLASHES = re.compile(r"([a-z][a-z0-9+.-]+):(?!//)", re.IGNORECASE)
 _LOCAL_SCHEME, _LOCAL_HOST = re.compile("file(?=:)", re.IGNORECASE), re.compile("file://([^/]+)", re.IGNORECASE)
 _STEPS = frozenset({".", ".."})
 
@@ -34,7 +36,15 @@ def why_not_a_place(location: str) -> str | None:
     step = next((step for step in steps if step in _STEPS), None)
     if step is not None:
         return f"it has the step '{step}' in it, which some readers resolve"
-    return _why_not_local(location, steps[-1]) if location.startswith("/") or _LOCAL_SCHEME.match(location) else None
+    is_local = location.startswith("/") or _LOCAL_SCHEME.match(location)
+    return _why_not_local(location, steps[-1]) if is_local else _why_not_in_a_store(location)
+
+
+def _why_not_in_a_store(location: str) -> str | None:
+    """Return why readers would not agree on a file that is on no local disk, or None if they agree."""
+    if (scheme := _NO_TWO_SLASHES.match(location)) is not None:
+        return f"its scheme '{scheme[1]}' is not followed by two slashes, and some readers take it for a folder"
+    return None
 
 
 def _why_not_local(location: str, last_step: str) -> str | None:

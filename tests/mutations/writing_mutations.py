@@ -765,9 +765,30 @@ WRITING = (
     Mutation(
         name="a local file that another writer has made is written over",
         file="io/local_io.py",
-        before="        if not overwrite:",
-        after="        if not overwrite and self.exists():",
+        before='self._path.open("xb")',
+        after='self._path.open("wb")',
         tests=("unit/io/test_local_io.py",),
+    ),
+    Mutation(
+        name="a store whose scheme has one slash is taken for a folder",
+        file="io/places.py",
+        before="if is_local else _why_not_in_a_store(location)",
+        after="if is_local else None",
+        tests=("unit/io/test_places.py::test_store_is_not_taken_for_a_folder",),
+    ),
+    Mutation(
+        name="decimals in variants are rounded as JSON",
+        file="table/variant.py",
+        before="_DIGITS = 60",
+        after="_DIGITS = 28",
+        tests=("unit/table/test_variant.py::test_numbers_in_variants_keep_their_digits_as_json",),
+    ),
+    Mutation(
+        name="32-bit floats in variants are printed as 64-bit ones",
+        file="table/variant.py",
+        before="pa.float32() if is_short else pa.float64()",
+        after="pa.float64()",
+        tests=("unit/table/test_variant.py::test_numbers_in_variants_keep_their_digits_as_json",),
     ),
     Mutation(
         name="Spark's workers are not known for what they are",

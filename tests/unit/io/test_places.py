@@ -56,6 +56,20 @@ def test_most_characters_are_taken_as_they_stand(store: str, name: str) -> None:
     assert why_not_a_place(f"{store}/x/{name}/f.parquet") is None
 
 
+@pytest.mark.parametrize("scheme", ["hdfs", "dbfs", "s3", "S3", "gs", "abfss", "viewfs", "unknown"])
+def test_store_is_not_taken_for_a_folder(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a table at `dbfs:/x` would go below the working directory of whichever process writes them."""
+    monkeypatch.chdir(tmp_path)
+    io = ObjectIO({})
+    io.new_output(f"{tmp_path}/local").create().close()
+
+    for place in (f"{scheme}:/warehouse/t/f.parquet", f"{scheme}:t"):
+        with pytest.raises(ValueError, match=f"scheme '{scheme}' is not followed by two slashes"):
+            io.new_output(place)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["local"]
+
+
 @pytest.mark.parametrize("place", ["file:", "file:/", "file://", "file:///", "/"])
 def test_root_of_the_disk_is_no_place_for_a_table(place: str) -> None:
     """An option left half empty would put files into folders of the machine itself."""

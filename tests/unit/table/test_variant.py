@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import pickle
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,12 +24,14 @@ from iceberg_ds.table.variant import (
     SPARK_VARIANT,
     VARIANT,
     VariantType,
+    as_json,
     as_variants,
     holds_variant,
     is_variant,
     variant_ids,
     why_not_opened,
 )
+from iceberg_ds.table.variant_encoding import to_variants
 
 V = VariantType()
 SCHEMA = Schema(
@@ -128,6 +133,32 @@ def test_json_of_a_variant_is_that_of_spark() -> None:
     assert to_json(sent([*values, None])).to_pylist() == [*texts, None]
     inside = pa.array([{"v": values[0]}, None], pa.struct([pa.field("v", SPARK_VARIANT)]))
     assert to_json(inside).to_pylist() == ['{"v":{"a":[1,"x",null]}}', None]
+
+
+_AS_SPARK_PRINTS = {
+    "whole number of 38 digits": (Decimal(-12345678901234567890123456789012345678), pa.decimal128(38, 0), None),
+    "38 digits behind the point": (Decimal("0.12345678901234567890123456789012345678"), pa.decimal128(38, 38), None),
+    "decimal that ends in zeros": (Decimal("100.50"), pa.decimal128(5, 2), "100.5"),
+    "small decimal": (Decimal("0.00000000000000000001"), pa.decimal128(38, 20), "0.00000000000000000001"),
+    "short float": (1.1, pa.float32(), "1.1"),
+    "whole double": (3.0, pa.float64(), "3.0"),
+    "large double": (1e300, pa.float64(), "1e+300"),
+    "infinity": (math.inf, pa.float64(), '"Infinity"'),
+    "negative infinity": (-math.inf, pa.float32(), '"-Infinity"'),
+    "no number": (math.nan, pa.float64(), '"NaN"'),
+}
+
+
+@pytest.mark.parametrize("case", _AS_SPARK_PRINTS)
+def test_numbers_in_variants_keep_their_digits_as_json(case: str) -> None:
+    """Digits would be lost, or the text be no JSON, so that nothing reads the row again."""
+    value, kind, text = _AS_SPARK_PRINTS[case]
+    variants = to_variants(pa.array([{"n": [value]}], pa.struct([("n", pa.list_(kind))])), "c")
+
+    (printed,) = as_json(as_variants(variants, SPARK_VARIANT)).to_pylist()
+
+    assert printed == f'{{"n":[{text or value}]}}'
+    assert json.loads(printed, parse_float=Decimal, parse_constant=pytest.fail)
 
 
 def test_versions_of_pyarrow_that_open_no_file_with_variants_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
