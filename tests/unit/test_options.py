@@ -73,6 +73,7 @@ def test_options_that_were_not_given_are_none() -> None:
         ("table", "", "separated by a dot"),
         ("catalog", " ", "expected a name"),
         ("warehouse", "s3://bucket/x", "catalog.*"),
+        ("warehouse", "hdfs:/data/x", "catalog.*"),
         ("create-table", "yes", "true or false"),
         ("create-table", "", "true or false"),
         ("target-file-size-bytes", "0", "whole number above 0"),
