@@ -53,7 +53,7 @@ def local_file(text: str) -> str:
     Raises:
         ValueError: The text is no such path, or the path is relative to a folder that does not last.
     """
-    if not text or "://" in text or text.endswith("/"):
+    if not text or _names_a_store(text) or text.endswith("/"):
         raise ValueError("expected the path of a local file, such as /var/log/spark/commits.jsonl")
     return str(_lasting(Path(text)))
 
@@ -73,9 +73,13 @@ def embedded_warehouse(folder: Path) -> str:
 
 def warehouse(text: str) -> str:
     """Return the absolute path of a local folder; raises as `embedded_warehouse` does, and for an object store's."""
-    if _SCHEME.match(text):
+    if _names_a_store(text):
         raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
     return embedded_warehouse(Path(text))
+
+
+def _names_a_store(text: str) -> bool:
+    return "://" in text or _SCHEME.match(text) is not None
 
 
 def _lasting(given: Path) -> Path:

@@ -8,13 +8,20 @@ their microseconds; and keys of maps, which are printed like values. Knows Arrow
 from __future__ import annotations
 
 import binascii
+import decimal
 import json
 import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from iceberg_ds.table.variant import as_json, is_sent_variant
+from iceberg_ds.table.variant import as_variants, is_sent_variant
+
+if TYPE_CHECKING:
+    from pyspark.sql.variant_utils import VariantUtils
 
 _NULL = "null"
 _MUST_BE_ESCAPED = r'["\\\x00-\x1f]'
@@ -23,6 +30,8 @@ _SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\b": "\\b", "\t": "\\t", "\n": "\\n
 _LONG_ESCAPES = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in _SHORT_ESCAPES}
 _OUT_OF_RANGE = "<"  # Arrow prints a year beyond 32,767 as "<value out of range: ...>"
 _MICROSECONDS_OF_A_DAY = 86_400_000_000
+# More than a decimal of a variant has; Python's own 28 round longer ones.
+_DIGITS = 60
 
 
 def split_lists(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -62,7 +71,7 @@ def to_json(values: pa.Array) -> pa.Array:
     if not pa.types.is_nested(values.type):
         return _flat(values)
     if pa.types.is_struct(values.type):
-        text = as_json(values) if is_sent_variant(values.type) else _structs(values)
+        text = _variants(values) if is_sent_variant(values.type) else _structs(values)
     elif pa.types.is_map(values.type):
         text = _maps(values)
     else:
@@ -141,6 +150,47 @@ def _escaped(texts: pa.Array) -> pa.Array:
 def _base64(values: pa.Array) -> pa.Array:
     encoded = [None if raw is None else binascii.b2a_base64(raw, newline=False) for raw in values.to_pylist()]
     return pa.array(encoded, pa.binary()).cast(pa.string())
+
+
+def _variants(values: pa.Array) -> pa.Array:
+    """Return variants that Spark sends as text, as Spark prints them in UTC; of a null, any text."""
+    parts = as_variants(values)
+    found = zip(parts.field("value").to_pylist(), parts.field("metadata").to_pylist(), strict=True)
+    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        return pa.array(
+            ["" if not value else _printer().to_json(value, metadata) for value, metadata in found], pa.string()
+        )
+
+
+@cache
+def _printer() -> type[VariantUtils]:
+    """Return PySpark's printer of variants, with numbers as Spark's JVM prints them."""
+    from pyspark.sql.variant_utils import VariantUtils  # noqa: PLC0415  # only rows that are written as JSON need it
+
+    class Printer(VariantUtils):
+        """PySpark's has each digit of a 32-bit float's 64 bits, and infinities as words without quotes."""
+
+        @classmethod
+        def _get_scalar(cls, variant_type: Any, value: bytes, metadata: bytes, pos: int, zone_id: str) -> Any:  # noqa: ANN401
+            found = super()._get_scalar(variant_type, value, metadata, pos, zone_id)
+            if isinstance(found, decimal.Decimal):
+                return _Printed(format(found.normalize(), "f"))
+            if isinstance(found, float):
+                kind = pa.float32() if cls._get_type_info(value, pos)[1] == cls.FLOAT else pa.float64()
+                return _Printed(_floats(pa.array([found], kind))[0].as_py())
+            return found
+
+    return Printer
+
+
+@dataclass(frozen=True, slots=True)
+class _Printed:
+    """A value whose text is known."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _floats(values: pa.Array) -> pa.Array:

@@ -8,12 +8,8 @@ one goes once it has. Sources: Iceberg spec, "Semi-structured Types"; Parquet sp
 
 from __future__ import annotations
 
-import decimal
-import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,13 +21,8 @@ from pyiceberg.types import IcebergType, NestedField, PrimitiveType
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth, children
 
-if TYPE_CHECKING:
-    from pyspark.sql.variant_utils import VariantUtils
-
 # The first version that reads files with the mark of a variant.
 _LEAST_PYARROW = 22
-# More than a decimal of a variant has; Python's own 28 round longer ones.
-_DIGITS = 60
 _METADATA, _VALUE, _TYPED_VALUE = "metadata", "value", "typed_value"
 # In a file.
 VARIANT = pa.struct([pa.field(_METADATA, pa.binary(), nullable=False), pa.field(_VALUE, pa.binary(), nullable=False)])
@@ -97,56 +88,6 @@ def is_sent_variant(kind: pa.DataType) -> bool:
 def is_any_variant(kind: pa.DataType) -> bool:
     """Return whether values are variants already, as files or Spark have them, or nulls of no type."""
     return is_sent_variant(kind) or is_variant(kind) or bool(pa.types.is_null(kind))
-
-
-def as_json(values: pa.Array) -> pa.Array:
-    """Return the JSON text of variants that Spark sends, as Spark prints it in UTC; of a null, any text."""
-    parts = as_variants(values)
-    found = zip(parts.field(_VALUE).to_pylist(), parts.field(_METADATA).to_pylist(), strict=True)
-    with decimal.localcontext(decimal.Context(prec=_DIGITS)):
-        return pa.array(
-            ["" if not value else _printer().to_json(value, metadata) for value, metadata in found], pa.string()
-        )
-
-
-@cache
-def _printer() -> type[VariantUtils]:
-    """Return PySpark's printer of variants, with numbers as Spark's JVM prints them."""
-    from pyspark.sql.variant_utils import VariantUtils  # noqa: PLC0415  # only rows that are written as JSON need it
-
-    class Printer(VariantUtils):
-        """PySpark's has each digit of a 32-bit float's 64 bits, and infinities as words without quotes."""
-
-        @classmethod
-        def _get_scalar(cls, variant_type: Any, value: bytes, metadata: bytes, pos: int, zone_id: str) -> Any:  # noqa: ANN401
-            found = super()._get_scalar(variant_type, value, metadata, pos, zone_id)
-            if isinstance(found, decimal.Decimal):
-                return _Printed(format(found.normalize(), "f"))
-            if isinstance(found, float):
-                is_short = cls._get_type_info(value, pos)[1] == cls.FLOAT
-                return _Printed(_float_text(found, pa.float32() if is_short else pa.float64()))
-            return found
-
-    return Printer
-
-
-def _float_text(value: float, kind: pa.DataType) -> str:
-    if math.isnan(value):
-        return '"NaN"'
-    if math.isinf(value):
-        return '"Infinity"' if value > 0 else '"-Infinity"'
-    text = str(pa.scalar(value, kind).cast(pa.string()))
-    return text if {".", "e"} & set(text) else f"{text}.0"
-
-
-@dataclass(frozen=True, slots=True)
-class _Printed:
-    """A value whose text is known."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
 
 
 def is_stored_variant(kind: pa.StructType) -> bool:

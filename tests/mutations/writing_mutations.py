@@ -778,16 +778,16 @@ WRITING = (
     ),
     Mutation(
         name="decimals in variants are rounded as JSON",
-        file="table/variant.py",
+        file="table/nested_arrow.py",
         before="_DIGITS = 60",
         after="_DIGITS = 28",
         tests=("unit/table/test_variant.py::test_numbers_in_variants_keep_their_digits_as_json",),
     ),
     Mutation(
         name="32-bit floats in variants are printed as 64-bit ones",
-        file="table/variant.py",
-        before="pa.float32() if is_short else pa.float64()",
-        after="pa.float64()",
+        file="table/nested_arrow.py",
+        before="kind = pa.float32() if cls",
+        after="kind = pa.float64() if cls",
         tests=("unit/table/test_variant.py::test_numbers_in_variants_keep_their_digits_as_json",),
     ),
     Mutation(

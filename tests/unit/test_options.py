@@ -74,6 +74,8 @@ def test_options_that_were_not_given_are_none() -> None:
         ("catalog", " ", "expected a name"),
         ("warehouse", "s3://bucket/x", "catalog.*"),
         ("warehouse", "hdfs:/data/x", "catalog.*"),
+        ("warehouse", "/data/hdfs://x", "catalog.*"),
+        ("metrics-file", "hdfs:/data/x.jsonl", "path of a local file"),
         ("create-table", "yes", "true or false"),
         ("create-table", "", "true or false"),
         ("target-file-size-bytes", "0", "whole number above 0"),

@@ -24,7 +24,6 @@ from iceberg_ds.table.variant import (
     SPARK_VARIANT,
     VARIANT,
     VariantType,
-    as_json,
     as_variants,
     holds_variant,
     is_variant,
@@ -155,7 +154,7 @@ def test_numbers_in_variants_keep_their_digits_as_json(case: str) -> None:
     value, kind, text = _AS_SPARK_PRINTS[case]
     variants = to_variants(pa.array([{"n": [value]}], pa.struct([("n", pa.list_(kind))])), "c")
 
-    (printed,) = as_json(as_variants(variants, SPARK_VARIANT)).to_pylist()
+    (printed,) = to_json(as_variants(variants, SPARK_VARIANT)).to_pylist()
 
     assert printed == f'{{"n":[{text or value}]}}'
     assert json.loads(printed, parse_float=Decimal, parse_constant=pytest.fail)
