@@ -100,7 +100,8 @@ class _Task:
 
     def rewrite(self, group: FileGroup) -> GroupRewritten:
         writing = _writing(self._plan, group)
-        files = TaskFiles(writing, name_prefix(writing, self._attempt), file_shape(writing.schema).schema)
+        prefix, shape = name_prefix(writing, self._attempt), file_shape(writing.schema)
+        files = TaskFiles(writing, prefix, shape.schema, self._attempt.encodings)
         rows = _Rows(self._plan, group, writing, files)
         before, kept, left_out = RowDigest(), [], 0
         with discarding(rows, writing):

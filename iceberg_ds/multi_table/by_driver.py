@@ -17,7 +17,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import EpochId
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.spark.session_settings import in_zone_of_option
-from iceberg_ds.writers.loose import ON_DRIVER
+from iceberg_ds.writers.loose import on_driver
 from iceberg_ds.writers.reporting import report_task
 
 
@@ -46,7 +46,7 @@ def plan_and_write(  # noqa: PLR0913  # most are given by name
     table = catalog.find_table(options.table)
     own = _creating(options) if table is None else _planned_before(options)
     plan = plan_write(catalog, own, columns, mode, is_stream=epoch is not None, table=table)
-    return report_task(plan.in_epoch(epoch), in_zone_of_option(plan, batches), ON_DRIVER)
+    return report_task(plan.in_epoch(epoch), in_zone_of_option(plan, batches), on_driver())
 
 
 def _planned_before(options: SinkOptions) -> SinkOptions:

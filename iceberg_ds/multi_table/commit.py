@@ -42,7 +42,7 @@ from iceberg_ds.planning.decide import txn_of, unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.planning.quarantine import UnroutedRows, commit_with_quarantines
 from iceberg_ds.spark.session_settings import in_zone_of_option
-from iceberg_ds.writers.loose import ON_DRIVER, batches_of
+from iceberg_ds.writers.loose import batches_of, on_driver
 from iceberg_ds.writers.reporting import report_task
 
 logger = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def _one_more(
     plan = plan_write(catalog, appending(options), columns, is_stream=write.epoch is not None).in_epoch(write.epoch)
     # Rows that are handed over have the columns that the other tasks know.
     plan = replace(plan, write=_widened(write, plan.write), small_task_size_bytes=0)
-    return report_task(plan, in_zone_of_option(plan, batches), replace(ON_DRIVER, partition_id=len(commits)))
+    return report_task(plan, in_zone_of_option(plan, batches), on_driver(len(commits)))
 
 
 def _widened(write: WriteIdentity, planned: WriteIdentity) -> WriteIdentity:

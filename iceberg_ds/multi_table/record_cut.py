@@ -53,7 +53,7 @@ from iceberg_ds.snapshots.txn import TxnMarker, find_last_marker, find_markers, 
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.spec_parser import parse_partition_by
-from iceberg_ds.writers.loose import ON_DRIVER
+from iceberg_ds.writers.loose import on_driver
 from iceberg_ds.writers.reporting import report_task
 
 Row: TypeAlias = Mapping[str, object]
@@ -137,7 +137,7 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
         table=cuts,
     ).in_epoch(first.epoch)
     plan = replace(plan, write=replace(plan.write, overwrite=_of_what_was_read(cuts)))
-    commit = report_task(plan, [pa.RecordBatch.from_pylist(rows, schema=ROWS)], ON_DRIVER)
+    commit = report_task(plan, [pa.RecordBatch.from_pylist(rows, schema=ROWS)], on_driver())
     commit_write(catalog, [commit], epoch_id=None if first.epoch is None else first.epoch.epoch_id)
     logger.info("Recorded the cut of %s over %d tables in %s", numbered, len(rows), identifier_text(place))
 

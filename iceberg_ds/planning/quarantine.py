@@ -52,7 +52,7 @@ from iceberg_ds.snapshots.quarantined import (
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_property
 from iceberg_ds.snapshots.txn import TXNS, find_markers, find_own, kind_of
 from iceberg_ds.table.names import identifier_text, parse_identifier
-from iceberg_ds.writers.loose import ON_DRIVER, batches_of
+from iceberg_ds.writers.loose import batches_of, on_driver
 from iceberg_ds.writers.reporting import report_task
 
 logger = logging.getLogger(__name__)
@@ -372,7 +372,7 @@ def _written(catalog: CatalogClient, options: SinkOptions, table: str, sources: 
     epoch = numbered if isinstance(numbered, EpochId) else None
     try:
         plan = plan_write(catalog, _options(options, table, sources), columns, is_stream=epoch is not None)
-        commit = report_task(plan.in_epoch(epoch), batches_of(rows), ON_DRIVER)
+        commit = report_task(plan.in_epoch(epoch), batches_of(rows), on_driver())
     except SchemaMismatchError as problem:
         needed = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in columns)
         raise SchemaMismatchError(

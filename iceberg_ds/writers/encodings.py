@@ -74,32 +74,59 @@ DEFAULT_ENCODINGS = Encodings()
 
 
 class ChosenEncodings:
-    """The encodings of one task's files, chosen once for all row groups of about the same number of rows.
+    """The encodings of one task attempt's files, of whichever tables.
 
-    Args:
-        leaves: The files' leaf columns, in Parquet's order.
-        settings: How files are written.
-        options: As for `choose_encodings`.
+    They are chosen once for all row groups with the same columns and about the same number of rows: another table's
+    rows of the same shape are mostly alike, and if they are not, files are a little larger. A column without values
+    says nothing of one with values.
     """
 
-    def __init__(self, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]) -> None:
-        self._leaves = leaves
-        self._settings = settings
-        self._options = options
-        self._chosen: dict[int, Encodings] = {}  # by the magnitude of a row group's row count
-        self._rows: Counter[int] = Counter()  # rows of small row groups before the choice, by magnitude
+    def __init__(self) -> None:
+        self._chosen: dict[_Kind, Encodings] = {}
+        self._rows: Counter[_Kind] = Counter()  # rows of small row groups before the choice
 
-    def of(self, rows: pa.Table) -> Encodings:
-        """Return the encodings for this row group: the default while there are too few rows to be worth a choice."""
-        count = rows.num_rows
-        magnitude = count.bit_length() // _MAGNITUDE_BITS
-        if magnitude in self._chosen:
-            return self._chosen[magnitude]
-        self._rows[magnitude] += count
-        if self._rows[magnitude] < LEAST_ROWS or count < LEAST_GROUP_ROWS:
+    def of(
+        self, rows: pa.Table, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]
+    ) -> Encodings:
+        """Return the encodings for this row group: the default while there are too few rows to be worth a choice.
+
+        Args:
+            rows: The row group.
+            leaves: As for `choose_encodings`.
+            settings: As for `choose_encodings`.
+            options: As for `choose_encodings`.
+        """
+        kind = _Kind.of(rows, settings, options)
+        if kind in self._chosen:
+            return self._chosen[kind]
+        self._rows[kind] += rows.num_rows
+        if self._rows[kind] < LEAST_ROWS or rows.num_rows < LEAST_GROUP_ROWS:
             return DEFAULT_ENCODINGS
-        chosen = choose_encodings(rows, self._leaves, self._settings, self._options)
-        return self._chosen.setdefault(magnitude, chosen)
+        return self._chosen.setdefault(kind, choose_encodings(rows, leaves, settings, options))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What row groups have in common that are encoded alike.
+
+    Attributes:
+        columns: Name and type of each column, and whether it has any value.
+        settings: What decides about encodings, and how pages are written.
+        magnitude: Of the number of rows.
+    """
+
+    columns: tuple[tuple[str, pa.DataType, bool], ...]
+    settings: tuple[object, ...]
+    magnitude: int
+
+    @classmethod
+    def of(cls, rows: pa.Table, settings: FileSettings, options: Mapping[str, object]) -> _Kind:
+        columns = tuple(
+            (field.name, field.type, values.null_count < rows.num_rows)
+            for field, values in zip(rows.schema, rows.columns, strict=True)
+        )
+        decisive = (settings.parquet_encodings, *options.items())
+        return cls(columns, decisive, rows.num_rows.bit_length() // _MAGNITUDE_BITS)
 
 
 def choose_encodings(

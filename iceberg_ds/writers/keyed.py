@@ -112,12 +112,12 @@ class KeyedTaskWriter:
             is_delete=delete_test(feed.delete_when, plan),
             added=plan.added,
         )
-        prefix = name_prefix(plan, attempt)
+        prefix, encodings = name_prefix(plan, attempt), attempt.encodings
         self._width = len(plan.schema.fields)
-        self._files = TaskFiles(plan, prefix, pa.schema(list(self._changes.row_schema)[: self._width]))
+        self._files = TaskFiles(plan, prefix, pa.schema(list(self._changes.row_schema)[: self._width]), encodings)
         self._rows = task_rows(plan, self._files)
         deletes = _plan_of_deletes(plan, feed, spec)
-        self._delete_files = TaskFiles(deletes, prefix, self._changes.delete_schema, feed.key_ids)
+        self._delete_files = TaskFiles(deletes, prefix, self._changes.delete_schema, encodings, feed.key_ids)
         self._deletes = FanoutWriter(deletes, self._delete_files)
         self._action = f"write to {plan.write.table}"
         self._task = f"task {attempt.partition_id}"

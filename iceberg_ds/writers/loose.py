@@ -16,9 +16,12 @@ from iceberg_ds.writers.task_writer import TaskAttempt
 # The most bytes, in memory, of such rows in the message of a task, because the driver has all messages at once.
 MOST_LOOSE_BYTES = 64 * 1024 * 1024
 
-# The driver, which writes such rows, is no attempt of a Spark task, and has one part of the rows.
-ON_DRIVER = TaskAttempt(partition_id=0, task_attempt_id=0)
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def on_driver(partition_id: int = 0) -> TaskAttempt:
+    """Return the attempt by which the driver writes rows; it is no attempt of a Spark task."""
+    return TaskAttempt(partition_id=partition_id, task_attempt_id=0)
 
 
 def loose_rows(table: str, columns: str, batches: Sequence[pa.RecordBatch]) -> LooseRows:

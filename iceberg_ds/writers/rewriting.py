@@ -167,6 +167,7 @@ class FileRewriter:
         self._io = io
         self._plan = plan
         self._prefix = name_prefix(plan, attempt)
+        self._encodings = attempt.encodings
         self._count = 0
 
     def rewrite(
@@ -193,7 +194,8 @@ class FileRewriter:
         self._count += 1
         schema = self._plan.schema if lineage is None else with_lineage(self._plan.schema)
         plan = replace(self._plan, schema=schema, spec=spec, sort_order=order)
-        files = TaskFiles(plan, f"{self._prefix}-{self._count:05d}", file_shape(schema, case_sensitive=True).schema)
+        prefix, shape = f"{self._prefix}-{self._count:05d}", file_shape(schema, case_sensitive=True)
+        files = TaskFiles(plan, prefix, shape.schema, self._encodings)
         writer = RollingWriter(PartitionKey.of(data_file.partition), files)
         try:
             for rows in rows_of_file(self._io, data_file, spec, self._plan.schema, left_out, lineage):

@@ -271,11 +271,17 @@ class TaskFiles:
         plan: What the driver decided.
         name_prefix: Begins the name of every file, so that no two attempts share a path.
         schema: Arrow schema of the files.
+        encodings: Chooses how the columns are encoded, for all files of the attempt.
         equality_ids: Field ids of the columns by which the files delete rows, None for data files.
     """
 
     def __init__(
-        self, plan: WritePlan, name_prefix: str, schema: pa.Schema, equality_ids: tuple[int, ...] | None = None
+        self,
+        plan: WritePlan,
+        name_prefix: str,
+        schema: pa.Schema,
+        encodings: ChosenEncodings,
+        equality_ids: tuple[int, ...] | None = None,
     ) -> None:
         self.finished: list[DataFile] = []
         self.hidden: list[pa.RecordBatch] = []  # columns after those of the files, row by row of `finished`
@@ -290,7 +296,8 @@ class TaskFiles:
         places = data_locations(plan.location, plan.properties, plan.write.location_provider)
         self._paths = FilePaths(places, plan.schema, name_prefix, are_deletes=equality_ids is not None)
         self._leaves = leaf_columns(plan.schema, plan.write.files.metrics_properties, plan.sort_order)
-        self._encodings = ChosenEncodings(self._leaves, plan.write.files, layout_options(plan.write.files))
+        self._encodings = encodings
+        self._layout = layout_options(plan.write.files)
         # In the order of use: the first is the least recently used.
         self._open: dict[RollingWriter, ParquetFile] = {}
         self._last_used: dict[RollingWriter, int] = {}
@@ -307,16 +314,16 @@ class TaskFiles:
         """
         while len(self._open) >= self._plan.write.files.max_open_files:
             next(iter(self._open)).close()
-        path = self._paths.next(self._plan.spec, writer.key.record())
-        count = sum(batch.num_rows for batch in rows)
+        path, settings = self._paths.next(self._plan.spec, writer.key.record()), self._plan.write.files
+        group = pa.Table.from_batches(rows).select(range(len(self._schema)))
         file = ParquetFile(
             self._io,
             path,
             self._schema,
             self._leaves,
-            self._plan.write.files,
-            group_rows=count if is_last else None,
-            encodings=self._encodings.of(pa.Table.from_batches(rows).select(range(len(self._schema)))),
+            settings,
+            group_rows=group.num_rows if is_last else None,
+            encodings=self._encodings.of(group, self._leaves, settings, self._layout),
         )
         self._open[writer] = file
         self._last_used[writer] = self._received_bytes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.partitioning import PartitionKey, PartitionSplitter
 from iceberg_ds.table.sort_order import RowOrder
+from iceberg_ds.writers.encodings import ChosenEncodings
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
 from iceberg_ds.writers.row_predicates import RangeCheck
 from iceberg_ds.writers.spill import ExternalSort
@@ -46,10 +47,12 @@ class TaskAttempt:
     Attributes:
         partition_id: Number of the DataFrame's partition, from 0.
         task_attempt_id: Unique among all attempts of all tasks of the Spark application.
+        encodings: How the attempt's files are encoded, as far as that has been chosen.
     """
 
     partition_id: int
     task_attempt_id: int
+    encodings: ChosenEncodings = field(default_factory=ChosenEncodings, compare=False, repr=False)
 
 
 def write_task(
@@ -118,7 +121,7 @@ class TaskWriter:
     def __init__(self, plan: WritePlan, attempt: TaskAttempt, check: RangeCheck | None = None) -> None:
         self._shape = file_shape(plan.schema, case_sensitive=plan.case_sensitive)
         self._check = check
-        self._files = TaskFiles(plan, name_prefix(plan, attempt), self._shape.schema)
+        self._files = TaskFiles(plan, name_prefix(plan, attempt), self._shape.schema, attempt.encodings)
         self._rows = task_rows(plan, self._files)
         self._action = f"write to {plan.write.table}"
         self._task = attempt.partition_id

@@ -732,6 +732,13 @@ WRITING = (
         spark_tests=("acceptance/test_jvm_peer_encodings.py",),
     ),
     Mutation(
+        name="a table for old readers gets the encodings that another table's files have",
+        file="writers/encodings.py",
+        before="decisive = (settings.parquet_encodings, *options.items())",
+        after="decisive = tuple(options.items())",
+        tests=("unit/writers/test_encodings.py::test_choice_holds_only_for_files_that_are_written_alike",),
+    ),
+    Mutation(
         name="files lose their sequence numbers when manifests are merged",
         file="snapshots/manifests.py",
         before="        snapshot_id=snapshot_id,\n        sequence_number=entry.sequence_number,\n",

@@ -96,9 +96,10 @@ def choose(schema: Schema, rows: pa.Table, asked: FileSettings) -> Encodings:
     return choose_encodings(rows, leaf_columns(schema, {}), asked, layout_options(asked))
 
 
-def chosen_by_task(schema: Schema) -> ChosenEncodings:
-    """Return what chooses for the files of a task."""
-    return ChosenEncodings(leaf_columns(schema, {}), settings(), layout_options(settings()))
+def of_task(chosen: ChosenEncodings, schema: Schema, rows: pa.Table, asked: FileSettings | None = None) -> Encodings:
+    """Return the encodings of a row group of a task's file."""
+    asked = asked or settings()
+    return chosen.of(rows, leaf_columns(schema, {}), asked, layout_options(asked))
 
 
 def write(path: Path, schema: Schema, rows: pa.Table, asked: FileSettings, chosen: Encodings) -> pq.ParquetFile:
@@ -228,27 +229,63 @@ def test_few_rows_are_not_worth_a_choice(monkeypatch: pytest.MonkeyPatch) -> Non
     schema, rows = shaped(COLUMNS)
     monkeypatch.setattr(encodings, "_Sample", None)
 
-    assert chosen_by_task(schema).of(rows.slice(0, LEAST_ROWS - 1)) == DEFAULT_ENCODINGS
+    assert of_task(ChosenEncodings(), schema, rows.slice(0, LEAST_ROWS - 1)) == DEFAULT_ENCODINGS
 
 
 def test_many_small_files_are_worth_a_choice() -> None:
     """A task into a thousand partitions would write a fourth more bytes, and dictionaries that nobody needs."""
     schema, rows = shaped(COLUMNS)
-    chosen = chosen_by_task(schema)
-    found = [chosen.of(rows.slice(number * 400, 400)) for number in range(4)]
+    chosen = ChosenEncodings()
+    found = [of_task(chosen, schema, rows.slice(number * 400, 400)) for number in range(4)]
 
     assert found[:2] == [DEFAULT_ENCODINGS] * 2
     assert found[2] == found[3] == choose(schema, rows.slice(800, 400), settings())
-    assert chosen.of(rows.slice(0, 300)) == found[2]  # of the same magnitude
-    assert chosen.of(rows.slice(0, 150)) == DEFAULT_ENCODINGS  # of another one, whose choice is its own
+    assert of_task(chosen, schema, rows.slice(0, 300)) == found[2]  # of the same magnitude
+    assert of_task(chosen, schema, rows.slice(0, 150)) == DEFAULT_ENCODINGS  # of another one, whose choice is its own
 
 
 def test_very_few_rows_tell_nothing_of_others() -> None:
     """A few rows of one partition would decide how all others are stored."""
     schema, rows = shaped(COLUMNS)
-    chosen = chosen_by_task(schema)
+    chosen, few = ChosenEncodings(), rows.slice(0, LEAST_GROUP_ROWS - 1)
 
-    assert {chosen.of(rows.slice(0, LEAST_GROUP_ROWS - 1)) == DEFAULT_ENCODINGS for _ in range(40)} == {True}
+    assert {of_task(chosen, schema, few) == DEFAULT_ENCODINGS for _ in range(40)} == {True}
+
+
+def test_choice_holds_for_another_table_with_the_same_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task into a hundred tables would take half of its time for a hundred choices."""
+    schema, rows = shaped(COLUMNS)
+    chosen = ChosenEncodings()
+    first = of_task(chosen, schema, rows)
+    monkeypatch.setattr(encodings, "_Sample", None)
+    other = Schema(*(NestedField(field.field_id + 100, field.name, field.field_type) for field in schema.fields))
+
+    assert first != DEFAULT_ENCODINGS
+    assert of_task(chosen, other, rows.cast(file_shape(other).schema)) == first
+
+
+def test_table_without_values_in_a_column_does_not_choose_for_others() -> None:
+    """Tables whose rows have values in other columns would be stored as if there were none."""
+    schema, rows = shaped({"counted": COLUMNS["counted"], "flag": COLUMNS["flag"]})
+    without = rows.set_column(0, rows.schema.field(0), pa.nulls(ROWS, rows.schema.field(0).type))
+    chosen = ChosenEncodings()
+
+    assert "counted" not in of_task(chosen, schema, without).others
+    assert of_task(chosen, schema, rows) == choose(schema, rows, settings())
+    assert choose(schema, rows, settings()).others["counted"] == "DELTA_BINARY_PACKED"
+
+
+@pytest.mark.parametrize(
+    "asked", [settings("classic"), settings(dictionary_size_bytes=10), settings(page_size_bytes=1000)]
+)
+def test_choice_holds_only_for_files_that_are_written_alike(asked: FileSettings) -> None:
+    """A table for old readers would get encodings that were chosen for a table for new ones."""
+    schema, rows = shaped(COLUMNS)
+    chosen = ChosenEncodings()
+    of_task(chosen, schema, rows)
+
+    assert of_task(chosen, schema, rows, asked) == choose(schema, rows, asked)
+    assert of_task(chosen, schema, rows, settings()) == choose(schema, rows, settings())
 
 
 @given(
