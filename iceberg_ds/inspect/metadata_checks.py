@@ -14,6 +14,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -139,11 +140,12 @@ def _id_problems(metadata: TableMetadata) -> Iterator[str]:
         if snapshot.schema_id is not None and snapshot.schema_id not in schemas:
             yield f"snapshot {snapshot.snapshot_id} has schema {snapshot.schema_id}, which is not there"
     columns = {number for schema in metadata.schemas for number in schema.field_ids}
-    for spec in metadata.partition_specs:
-        for used in spec.fields:
-            if used.source_id not in columns:
-                yield f"partition spec {spec.spec_id} is made of column {used.source_id}, which no schema has"
-    if metadata.default_spec_id not in metadata.specs():
+    # Expiry may remove the last schema that has the column of an earlier spec, or of a field that was dropped.
+    current = metadata.specs().get(metadata.default_spec_id)
+    for used in () if current is None else current.fields:
+        if used.source_id not in columns and not isinstance(used.transform, VoidTransform):
+            yield f"partition spec {metadata.default_spec_id} is made of column {used.source_id}, which no schema has"
+    if current is None:
         yield f"the default partition spec {metadata.default_spec_id} is not there"
     if metadata.current_schema_id not in schemas:
         yield f"the current schema {metadata.current_schema_id} is not there"
@@ -319,7 +321,7 @@ def partition_problems(contents: Contents) -> Iterator[str]:
             yield from (
                 f"a partition in manifest {path} has {value!r} in field '{partition.name}', which is of type {kind}"
                 for value, kind, partition in zip(values, types, spec.fields, strict=True)
-                if value is not None and not isinstance(value, _python_types(kind))
+                if not (value is None or kind is None or isinstance(value, _python_types(kind)))
             )
 
 
@@ -334,10 +336,11 @@ def _sources(metadata: TableMetadata) -> Schema:
     return Schema(*by_id.values())
 
 
-def _partition_types(spec: PartitionSpec, sources: Schema) -> list[IcebergType]:
+def _partition_types(spec: PartitionSpec, sources: Schema) -> list[IcebergType | None]:
+    """Return the type of each field of a spec, None if no schema has its column any more."""
     known = [used for used in spec.fields if used.source_id in sources.field_ids]
     types = {used.field_id: used.transform.result_type(sources.find_type(used.source_id)) for used in known}
-    return [types.get(used.field_id, StringType()) for used in spec.fields]
+    return [types.get(used.field_id) for used in spec.fields]
 
 
 def _python_types(kind: IcebergType) -> tuple[type, ...]:  # noqa: PLR0911  # one return per type

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
+from uuid import UUID
 
 from pyiceberg.avro.codecs import AVRO_CODEC_KEY, AvroCompressionCodec
 from pyiceberg.io import FileIO
@@ -30,8 +32,23 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.typedef import TableVersion
-from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.typedef import Record, TableVersion
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    UnknownType,
+    UUIDType,
+)
 
 from iceberg_ds.plan import ManifestLayout
 from iceberg_ds.snapshots.avro_files import AvroEncoding, AvroWriter
@@ -47,6 +64,17 @@ _EQUALITY_IDS = NestedField(
     required=False,
     doc="Field ids used to determine row equality in equality delete files.",
 )
+# Of values of partition fields, by their types in Python: nulls alone fit every type.
+_TYPES: Mapping[type, IcebergType] = {
+    type(None): IntegerType(),
+    bool: BooleanType(),
+    int: LongType(),
+    float: DoubleType(),
+    str: StringType(),
+    bytes: BinaryType(),
+    UUID: UUIDType(),
+}
+_MOST_DIGITS = 38  # of a decimal
 _AVRO_CODEC_PROPERTY = "write.avro.compression-codec"
 # Iceberg's names of the codecs that need no installation; other codecs fall back to the first.
 _AVRO_CODECS: dict[str, AvroCompressionCodec] = {"gzip": "deflate", "zstd": "zstandard", "uncompressed": "null"}
@@ -115,7 +143,8 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
         snapshot_id: The snapshot that adds the manifest.
     """
     spec, version = layout.spec, cast("TableVersion", layout.format_version)
-    sources = Schema(*layout.sources)
+    partitions = [entry.data_file.partition for entry in draft.entries]
+    sources = Schema(*layout.sources, *_forgotten_sources(layout, partitions))
     output = io.new_output(draft.path)
     encoding = _entry_encoding(version, spec.partition_type(sources))
     with AvroWriter[ManifestEntry](output, encoding, _manifest_properties(layout, draft.content)) as writer:
@@ -126,7 +155,6 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
     rows: Counter[ManifestEntryStatus] = Counter()
     for entry in draft.entries:
         rows[entry.status] += entry.data_file.record_count
-    partitions = [entry.data_file.partition for entry in draft.entries]
     is_data = draft.content == ManifestContent.DATA
     return ManifestFile.from_args(
         VERSION_3,
@@ -158,8 +186,9 @@ def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:
 def _sources(metadata: TableMetadata, spec: PartitionSpec) -> tuple[NestedField, ...]:
     """Return the columns that `spec` is computed from, as they are now, or were when they were dropped.
 
-    All are optional, because partition fields are optional (spec, "Partitioning"), and null under a null struct or a
-    void transform; PyIceberg relies on what the source column says.
+    Columns that no schema has any more, or that have no values, are left out. All are optional, because partition
+    fields are optional (spec, "Partitioning"), and null under a null struct or a void transform; PyIceberg relies on
+    what the source column says.
     """
     oldest_first = [*sorted(metadata.schemas, key=lambda schema: schema.schema_id), metadata.schema()]
     types = {
@@ -168,7 +197,37 @@ def _sources(metadata: TableMetadata, spec: PartitionSpec) -> tuple[NestedField,
         for field in spec.fields
         if field.source_id in schema.field_ids
     }
-    return tuple(NestedField(number, f"source_{number}", kind, required=False) for number, kind in types.items())
+    return tuple(_source(number, kind) for number, kind in types.items() if not isinstance(kind, UnknownType))
+
+
+def _source(number: int, kind: IcebergType) -> NestedField:
+    return NestedField(number, f"source_{number}", kind, required=False)
+
+
+def _forgotten_sources(layout: ManifestLayout, partitions: Sequence[Record]) -> list[NestedField]:
+    """Return a source for each field of the spec that has none, of a type that holds the field's values.
+
+    A field without a type would make an Avro union of two nulls, which no reader opens. Readers do not take the type
+    from here: for them it is unknown, too.
+    """
+    known = {source.field_id for source in layout.sources}
+    forgotten: dict[int, list[int]] = {}
+    for position, field in enumerate(layout.spec.fields):
+        if field.source_id not in known:
+            # The values of other transforms have a type of their own.
+            holds_source = isinstance(field.transform, (IdentityTransform, TruncateTransform))
+            forgotten.setdefault(field.source_id, []).extend([position] if holds_source else [])
+    return [
+        _source(number, _type_of(partition[position] for partition in partitions for position in positions))
+        for number, positions in forgotten.items()
+    ]
+
+
+def _type_of(values: Iterable[Any]) -> IcebergType:
+    value = next((value for value in values if value is not None), None)
+    if isinstance(value, Decimal):
+        return DecimalType(_MOST_DIGITS, -int(value.as_tuple().exponent))
+    return _TYPES[type(value)]
 
 
 @lru_cache(_KNOWN_ENCODINGS)

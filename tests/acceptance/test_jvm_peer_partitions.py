@@ -6,10 +6,13 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.types import TimeType
+from pyspark.sql.types import LongType, StructField, StructType
 from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import EXHAUSTIVE, few
 from support.keys.conversions import convert
+from support.tables.data_rewrites import rewrite
 from support.tables.every_partition import BY_KEYS, BY_OTHERS, COUNT, EveryPartition
+from support.tables.reading import read_by_tasks
 from support.tables.sink import NAME
 
 from iceberg_ds.deletes.search import SnapshotReader
@@ -48,3 +51,31 @@ def test_rows_are_found_in_every_partition_whoever_wrote_them(shared: SharedCata
     assert shared.jvm.values(f"SELECT value FROM {NAME} ORDER BY value") == [6, 6, 7, 7, 8]  # noqa: S608
     live = SnapshotReader().read(sink.table().io, sink.table().current_snapshot()).files
     assert (live.equalities, len({found.place for found in live.data})) == ([], COUNT)
+
+
+LEFT = StructType([StructField("id", LongType()), StructField("amount", LongType())])
+
+
+@pytest.mark.parametrize(("first", "last"), few(1, [("1", "3"), ("1", "2"), ("2", "2"), ("3", "3")]))
+def test_table_of_a_column_that_expiry_forgot_is_written_in_turn(shared: SharedCatalog, first: str, last: str) -> None:
+    """One append would make a table unreadable for everybody: no schema says the type of its partition field."""
+    properties = f"PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '{first}')"
+    shared.create_by_jvm("id bigint, region string, amount bigint", properties)
+    shared.jvm.run(f"INSERT INTO {NAME} VALUES (1, 'EU', 1), (2, 'EU', 2), (3, NULL, 3)")  # noqa: S608
+    shared.alter(
+        "DROP PARTITION FIELD region", f"SET TBLPROPERTIES ('format-version' = '{last}')", "DROP COLUMN region"
+    )
+    shared.jvm.run(f"INSERT INTO {NAME} VALUES (4, 4)")  # noqa: S608
+    expire = "older_than => TIMESTAMP '2099-01-01 00:00:00', retain_last => 1, clean_expired_metadata => true"
+    shared.call("expire_snapshots", expire)
+    assert len(shared.table().metadata.schemas) == 1
+
+    shared.append([{"id": 5, "amount": 5}], LEFT)
+    shared.sink().overwrite([{"id": 1, "amount": 10}], schema=LEFT, replace_where="id = 1")
+    shared.jvm.run(f"UPDATE {NAME} SET amount = 20 WHERE id = 2")  # noqa: S608
+    rewrite(shared.sink(), min_input_files="1", rewrite_all="true")
+    shared.jvm.run(f"INSERT INTO {NAME} VALUES (6, 6)")  # noqa: S608
+
+    amounts = {1: 10, 2: 20, 3: 3, 4: 4, 5: 5, 6: 6}
+    shared.check_rows([{"id": number, "amount": amount} for number, amount in amounts.items()])
+    assert {row["id"]: row["amount"] for row in read_by_tasks(shared.sink())} == amounts

@@ -739,6 +739,21 @@ WRITING = (
         tests=("unit/writers/test_encodings.py::test_choice_holds_only_for_files_that_are_written_alike",),
     ),
     Mutation(
+        name="a manifest has partitions of no type, which no reader opens",
+        file="snapshots/manifest_file.py",
+        before="sources = Schema(*layout.sources, *_forgotten_sources(layout, partitions))",
+        after="sources = Schema(*layout.sources)",
+        tests=(
+            (
+                "unit/snapshots/test_forgotten_columns.py"
+                "::test_append_to_a_table_with_a_void_field_of_a_forgotten_column_is_read"
+            ),
+        ),
+        spark_tests=(
+            "acceptance/test_jvm_peer_partitions.py::test_table_of_a_column_that_expiry_forgot_is_written_in_turn",
+        ),
+    ),
+    Mutation(
         name="files lose their sequence numbers when manifests are merged",
         file="snapshots/manifests.py",
         before="        snapshot_id=snapshot_id,\n        sequence_number=entry.sequence_number,\n",

@@ -127,7 +127,8 @@ def unknown_schema(document: Json) -> None:
 
 
 def unknown_source(document: Json) -> None:
-    """Add a spec of a column that is not there."""
+    """Add a spec of a column that is not there, by which rows are to be written."""
+    document["default-spec-id"] = 9
     document["partition-specs"].append(
         {"spec-id": 9, "fields": [{"source-id": 99, "field-id": 1000, "transform": "identity", "name": "gone"}]}
     )
