@@ -100,12 +100,14 @@ def is_stored_variant(kind: pa.StructType) -> bool:
 def as_variants(values: pa.Array, kind: pa.StructType = VARIANT) -> pa.Array:
     """Return variants as files have them, or as Spark takes them.
 
+    A variant without its part `value`, which no writer should leave, is null, as for Iceberg's Spark runtime.
+
     Args:
         values: Variants of either kind, or of a file of another writer.
         kind: `VARIANT` or `SPARK_VARIANT`.
 
     Raises:
-        UnsupportedTableError: They are shredded.
+        UnsupportedTableError: They are shredded, or have no metadata.
     """
     if pa.types.is_null(values.type):
         values = pa.nulls(len(values), VARIANT)
@@ -116,6 +118,12 @@ def as_variants(values: pa.Array, kind: pa.StructType = VARIANT) -> pa.Array:
             "table property write.parquet.shred-variants to false and rewrite the data files with the engine that "
             "wrote them."
         )
+    is_null = pc.or_(values.is_null(), values.field(_VALUE).is_null())
+    if pc.any(pc.and_not(values.field(_METADATA).is_null(), is_null)).as_py():
+        raise UnsupportedTableError(
+            "Cannot read a column of type variant: a file has a value without metadata, which would say what it means. "
+            "Restore the file from a backup, delete the row, or leave the column out."
+        )
     # Where a variant is null its parts may be null, and Parquet has them required.
     parts = [pc.fill_null(values.field(part.name), b"") for part in kind]
-    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=values.is_null() if values.null_count else None)
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null if is_null.true_count else None)

@@ -387,6 +387,13 @@ VERSION_3: tuple[Mutation, ...] = (
         tests=(_VARIANTS + "test_null_variants_have_parts_that_are_not_null",),
     ),
     Mutation(
+        name="a variant without its value becomes bytes that are none",
+        file="table/variant.py",
+        before="is_null = pc.or_(values.is_null(), values.field(_VALUE).is_null())",
+        after="is_null = values.is_null()",
+        tests=(_VARIANTS + "test_variant_without_its_value_is_null",),
+    ),
+    Mutation(
         name="a struct of the table is taken for a variant by the names of its fields",
         file="table/variant.py",
         before="kind.equals(VARIANT, check_metadata=True)",

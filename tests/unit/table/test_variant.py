@@ -100,6 +100,26 @@ def test_null_variants_have_parts_that_are_not_null() -> None:
     assert pq.read_table(pa.BufferReader(out.getvalue()))["v"].to_pylist() == TWO
 
 
+_STORED = pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())])
+
+
+def test_variant_without_its_value_is_null() -> None:
+    """A compaction would write bytes that are no variant, and nobody could read the column any more."""
+    without = [{"metadata": b"\x01\x00\x00", "value": None}, {"metadata": None, "value": None}, *TWO]
+
+    for kind in (VARIANT, SPARK_VARIANT):
+        assert as_variants(pa.array(without, _STORED), kind).to_pylist() == [None, None, *TWO]
+        assert as_variants(pa.array(without, _STORED).slice(1, 2), kind).to_pylist() == [None, TWO[0]]
+
+
+def test_variant_without_metadata_is_refused() -> None:
+    """A compaction would write bytes that are no variant, and nobody could read the column any more."""
+    without = pa.array([*TWO, {"metadata": None, "value": b"\x0c\x05"}], _STORED)
+
+    with pytest.raises(UnsupportedTableError, match="a value without metadata, which would say what it means"):
+        as_variants(without)
+
+
 def test_struct_of_the_table_with_these_names_is_no_variant() -> None:
     """Its fields would lose their ids."""
     ids = [{b"PARQUET:field_id": str(number).encode()} for number in (2, 3)]
