@@ -39,7 +39,7 @@ from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, with_lineage
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
-from iceberg_ds.writers.deletion_vectors import vector_of, vector_positions
+from iceberg_ds.writers.deletion_vectors import owner_of, vector_of, vector_positions
 from iceberg_ds.writers.position_deletes import hidden_positions
 from iceberg_ds.writers.rewriting import NoFieldIdsError, count_positions, remaining_rows
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
@@ -349,7 +349,7 @@ class PartialRewriter:
 def _hidden_positions(io: FileIO, task: FileScanTask) -> pa.Array:
     vectors = [vector for deletes in task.delete_files if (vector := vector_of(deletes)) is not None]
     if vectors:
-        return vector_positions(io, vectors[0])
+        return vector_positions(io, vectors[0], task.file.record_count)
     return hidden_positions(io, [deletes.file_path for deletes in task.delete_files], task.file.file_path)
 
 
@@ -408,7 +408,7 @@ def _scan_tasks(
     paths = {data_file.file_path for data_file in data_files}
     found: dict[str, ManifestEntry] = {}
     deletes = DeleteFileIndex()
-    vectors: dict[str | None, DataFile] = {}
+    vectors: dict[str, DataFile] = {}
     head = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     for entry in (entry for manifest in live_manifests(table.io, head) for entry in live_entries(table.io, manifest)):
         listed = entry.data_file
@@ -422,8 +422,14 @@ def _scan_tasks(
                 )
             if listed.file_path in paths:
                 found[listed.file_path] = entry
-        elif vector_of(listed) is not None:
-            vectors[referenced_data_file(listed)] = listed
+        elif listed.file_format is FileFormat.PUFFIN:
+            try:
+                vectors[owner_of(listed, vectors)] = listed
+            except ValueError as problem:
+                raise UnsupportedTableError(
+                    f"Cannot write to {name} with replace-where, nothing was committed: {problem}. Readers refuse the "
+                    "table; iceberg_ds.verify says what else is wrong with it."
+                ) from problem
         elif listed.content == DataFileContent.POSITION_DELETES and listed.file_format is FileFormat.PARQUET:
             deletes.add_delete_file(entry, _partition_of(listed))
         else:

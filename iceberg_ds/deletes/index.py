@@ -24,11 +24,11 @@ from pyiceberg.types import IcebergType
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.plan import NO_SPEC
-from iceberg_ds.snapshots.version_3 import VERSION_3, first_row_id, referenced_data_file
+from iceberg_ds.snapshots.version_3 import VERSION_3, first_row_id
 from iceberg_ds.table.defaults import why_not_searched
 from iceberg_ds.table.names import FILE_PATH
 from iceberg_ds.table.partitioning import identity_values, place_of
-from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_of
+from iceberg_ds.writers.deletion_vectors import DeletionVector, owner_of, vector_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,11 +84,7 @@ class LiveFiles:
             if vector is None:
                 found[live.data_file.content].append(live)
                 continue
-            path = referenced_data_file(live.data_file)
-            if path is None or path in vectors:
-                told = "does not name its data file" if path is None else f"is the second one of {path}"
-                raise ValueError(f"the deletion vector at {vector.offset} in {vector.path} {told}")
-            vectors[path] = vector
+            vectors[owner_of(live.data_file, vectors)] = vector
         return cls(
             data=found[DataFileContent.DATA],
             positions=found[DataFileContent.POSITION_DELETES],

@@ -208,5 +208,5 @@ def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
         DataFileError: Its deletion vector is damaged.
     """
     if work.vector is not None:
-        return vector_positions(io, work.vector)
+        return vector_positions(io, work.vector, work.data_file.record_count)
     return hidden_positions(io, work.positions, work.path)

@@ -230,11 +230,9 @@ def _damage(stream: InputStream, file: ListedFile, rows: int) -> str | None:
             f"{file.size_bytes:,} bytes"
         )
     try:
-        positions = read_vector(stream, vector)
+        read_vector(stream, vector, rows)
     except DataFileError as error:
-        return str(error).removesuffix(".")
-    if len(positions) and (last := positions[-1].as_py()) >= rows:
-        return f"{name} hides row {last:,}, counted from 0, and its data file {file.referenced} has {rows:,} rows"
+        return f"{str(error).removesuffix('.')}; it is of {file.referenced}"
     return None
 
 
@@ -297,10 +295,14 @@ def _shown(io: FileIO, path: str, snapshots: Collection[_Beside]) -> Iterator[st
     except Exception as error:  # errors of Arrow and of the storage library
         yield f"delete file {path} {why_unreadable(error)}"
     for data_file, found_positions in named.items():
-        applying = (beside.vectors[data_file] for beside in snapshots if beside.applies_to(data_file))
-        for name, vector in {vector.name: vector for vector in applying}.items():
+        applying = (
+            (beside.vectors[data_file], beside.data[data_file].file.record_count)
+            for beside in snapshots
+            if beside.applies_to(data_file)
+        )
+        for name, (vector, rows) in {vector.name: (vector, rows) for vector, rows in applying}.items():
             try:
-                hidden = vector_positions(io, _place(vector))
+                hidden = vector_positions(io, _place(vector), rows)
             except Exception:  # noqa: S112  # `damaged_vectors` says why
                 continue
             if len(left := without(pa.concat_arrays(found_positions), hidden)):

@@ -62,26 +62,26 @@ def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str
     Raises:
         DataFileError: A delete file is missing or damaged.
     """
-    vectors: dict[DeletionVector, str] = {}
+    vectors: dict[DeletionVector, ScanTask] = {}
     wanted: dict[str, dict[str, None]] = defaultdict(dict)
     for task in tasks:
         if task.work.vector is not None:
-            vectors[task.work.vector] = task.work.path
+            vectors[task.work.vector] = task
         for path in task.work.positions:
             wanted[path][task.work.path] = None
     found: dict[tuple[str, Source], list[pa.Array]] = defaultdict(list)
 
     def of_vector(vector: DeletionVector) -> pa.Array:
         with naming_delete_file(io, vector.path):
-            return vector_positions(io, vector)
+            return vector_positions(io, vector, vectors[vector].data_file.record_count)
 
     def of_file(path: str) -> list[tuple[str, pa.Array]]:
         with naming_delete_file(io, path):
             return [*positions_by_file(io, path, [*wanted[path]])]
 
     of_vectors = in_parallel(of_vector, vectors)
-    for (vector, path), positions in zip(vectors.items(), of_vectors, strict=True):
-        found[path, vector].append(positions)
+    for (vector, task), positions in zip(vectors.items(), of_vectors, strict=True):
+        found[task.work.path, vector].append(positions)
     of_files = in_parallel(of_file, wanted)
     for source, listed in zip(wanted, of_files, strict=True):
         for path, positions in listed:

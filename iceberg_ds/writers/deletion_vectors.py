@@ -12,7 +12,7 @@ import logging
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from iceberg_ds._version import __version__
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.cleanup import discard_output
 from iceberg_ds.messages import check_rows
-from iceberg_ds.snapshots.version_3 import deletion_vector
+from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
 from iceberg_ds.writers.position_deletes import HiddenRows
 
 logger = logging.getLogger(__name__)
@@ -37,6 +37,8 @@ _FRAME = struct.Struct(">I")  # before the vector its length, behind it its chec
 _PUFFIN_MAGIC = b"PFA1"
 _BLOB_TYPE = "deletion-vector-v1"
 _FOOTER_END = struct.Struct("<iI")  # length of the payload, and flags: none is set
+# The most bytes of a vector: a row takes two alone, four as a run, and its share of what is noted of the rows near it.
+_FEW_BYTES, _ROW_BYTES = 4096, 16
 # Spec, "Reserved Field IDs": the position of a row, in each blob's list of the columns that it is about.
 _POSITION_ID = 2147483645
 # Puffin spec: a blob that is written before its snapshot is known inherits both.
@@ -100,36 +102,64 @@ def vector_of(file: DataFile) -> DeletionVector | None:
     return DeletionVector(path=file.file_path, offset=place[0], length=place[1], cardinality=file.record_count)
 
 
-def vector_positions(io: FileIO, vector: DeletionVector) -> pa.Array:
-    """Return the positions, from 0 and ascending, of the rows that a deletion vector hides.
+def owner_of(vector: DataFile, owners: Container[str]) -> str:
+    """Return the path of the data file whose rows a deletion vector hides.
+
+    Args:
+        vector: The vector's entry in a manifest.
+        owners: The data files of the vectors before it.
 
     Raises:
-        DataFileError: It is damaged, or is another one than its manifest says.
+        ValueError: It does not say which, or where it is itself, or that data file has a vector already.
+    """
+    path, place = referenced_data_file(vector), deletion_vector(vector)
+    if place is None:
+        raise ValueError(f"the entry of {vector.file_path} does not say where its deletion vector is")
+    if path is None or path in owners:
+        told = "does not name its data file" if path is None else f"is the second one of {path}"
+        raise ValueError(f"the deletion vector at {place[0]} in {vector.file_path} {told}")
+    return path
+
+
+def vector_positions(io: FileIO, vector: DeletionVector, rows: int) -> pa.Array:
+    """Return the positions, from 0 and ascending, of the rows that a deletion vector hides.
+
+    Args:
+        io: Opens the table's storage.
+        vector: The vector.
+        rows: How many rows its data file has.
+
+    Raises:
+        DataFileError: It is damaged, is another one than its manifest says, or is not of that data file.
     """
     with io.new_input(vector.path).open() as stream:
-        return read_vector(stream, vector)
+        return read_vector(stream, vector, rows)
 
 
-def read_vector(stream: InputStream, vector: DeletionVector) -> pa.Array:
+def read_vector(stream: InputStream, vector: DeletionVector, rows: int) -> pa.Array:
     """Return what `vector_positions` returns, from the open file that the vector is in.
 
     Raises:
         DataFileError: As `vector_positions`.
     """
-    stream.seek(vector.offset)
-    content = stream.read(vector.length)
+    name = f"Cannot read the deletion vector at {vector.offset} in {vector.path}"
     try:
-        positions = _decoded(content, vector.length)
+        bitmap = _bitmap(_content(stream, vector, rows), vector.length)
     except ValueError as problem:
-        raise DataFileError(
-            f"Cannot read the deletion vector at {vector.offset} in {vector.path}: it is damaged, {problem}."
-        ) from problem
-    if len(positions) != vector.cardinality:
-        raise DataFileError(
-            f"Cannot read the deletion vector at {vector.offset} in {vector.path}: it hides {len(positions)} rows, and "
-            f"its manifest says {vector.cardinality}."
-        )
-    return positions
+        raise DataFileError(f"{name}: it is damaged, {problem}.") from problem
+    if len(bitmap) != vector.cardinality:
+        raise DataFileError(f"{name}: it hides {len(bitmap)} rows, and its manifest says {vector.cardinality}.")
+    if bitmap and (last := bitmap.max()) >= rows:
+        raise DataFileError(f"{name}: it hides row {last}, counted from 0, and its data file has {rows} rows.")
+    return _positions(bitmap)
+
+
+def _content(stream: InputStream, vector: DeletionVector, rows: int) -> bytes:
+    """Return the bytes of a vector, of which there are no more than the rows of its data file can take."""
+    if vector.offset < 0 or not 0 <= vector.length <= _FEW_BYTES + _ROW_BYTES * rows:
+        raise ValueError(f"it is said to have {vector.length} bytes there, for a data file with {rows} rows")
+    stream.seek(vector.offset)
+    return stream.read(vector.length)
 
 
 def vector_owners(stream: InputStream, size_bytes: int) -> dict[tuple[int, int], str]:
@@ -193,7 +223,7 @@ def _blobs(path: str, hidden: Sequence[HiddenRows]) -> Iterator[_Blob]:
     offset = len(_PUFFIN_MAGIC)
     for rows in hidden:
         content = _encoded(rows.positions)
-        cardinality = len(_decoded(content, len(content)))
+        cardinality = len(_bitmap(content, len(content)))
         source = f"the deletion vector of {rows.data_file.file_path} is to hide"
         check_rows(f"write {path}", source, len(rows.positions), {"in it": cardinality})
         yield _Blob(data_file=rows.data_file, content=content, offset=offset, cardinality=cardinality)
@@ -215,8 +245,8 @@ def _numbers(positions: pa.Array) -> Sequence[int]:
     return memoryview(positions.buffers()[1]).cast("B").cast("q")[first : first + len(positions)]
 
 
-def _decoded(content: bytes, length: int) -> pa.Array:
-    """Return the positions of a deletion vector, ascending.
+def _bitmap(content: bytes, length: int) -> BitMap64:
+    """Return the positions of a deletion vector.
 
     Args:
         content: Its bytes, as they were read.
@@ -235,8 +265,12 @@ def _decoded(content: bytes, length: int) -> pa.Array:
         raise ValueError(f"it begins with {body[: len(_VECTOR_MAGIC)].hex()}")
     if _FRAME.unpack(content[-size:])[0] != zlib.crc32(body):
         raise ValueError("its checksum is wrong")
-    positions = BitMap64.deserialize(body[len(_VECTOR_MAGIC) :]).to_array()
-    found = pa.Array.from_buffers(pa.uint64(), len(positions), [None, pa.py_buffer(positions)])
+    return BitMap64.deserialize(body[len(_VECTOR_MAGIC) :])
+
+
+def _positions(bitmap: BitMap64) -> pa.Array:
+    numbers = bitmap.to_array()
+    found = pa.Array.from_buffers(pa.uint64(), len(numbers), [None, pa.py_buffer(numbers)])
     return found.cast(pa.int64())
 
 

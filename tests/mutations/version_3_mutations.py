@@ -183,16 +183,9 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="verify passes a damaged vector",
         file="inspect/vector_checks.py",
-        before='        return str(error).removesuffix(".")\n',
+        before="        return f\"{str(error).removesuffix('.')}; it is of {file.referenced}\"\n",
         after="        return str(error)[:0] or None\n",
         tests=(_DAMAGED + "test_vector_with_a_wrong_byte_is_found",),
-    ),
-    Mutation(
-        name="verify passes a vector of rows that are not there",
-        file="inspect/vector_checks.py",
-        before="(last := positions[-1].as_py()) >= rows:",
-        after="(last := positions[-1].as_py()) > rows * 99:",
-        tests=(_DAMAGED + "test_vector_of_rows_that_its_data_file_does_not_have_is_found",),
     ),
     Mutation(
         name="verify reads vectors beyond the end of their file",
@@ -385,6 +378,23 @@ VERSION_3: tuple[Mutation, ...] = (
         before='pc.fill_null(values.field(part.name), b"")',
         after="values.field(part.name)",
         tests=(_VARIANTS + "test_null_variants_have_parts_that_are_not_null",),
+    ),
+    Mutation(
+        name="one of two vectors of a data file counts where rows are written again",
+        file="commit/overwrite.py",
+        before="vectors[owner_of(listed, vectors)] = listed",
+        after="vectors[referenced_data_file(listed) or ''] = listed",
+        tests=(
+            _DAMAGED + "test_data_file_with_two_vectors_is_found",
+            _DAMAGED + "test_entry_that_lacks_what_readers_need_is_found",
+        ),
+    ),
+    Mutation(
+        name="a vector hides no row of its data file, and is taken for whole",
+        file="writers/deletion_vectors.py",
+        before="if bitmap and (last := bitmap.max()) >= rows:",
+        after="if bitmap and (last := bitmap.max()) < 0:",
+        tests=(_DAMAGED + "test_vector_of_rows_that_its_data_file_does_not_have_is_found",),
     ),
     Mutation(
         name="a variant without its value becomes bytes that are none",

@@ -20,6 +20,7 @@ from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
 from iceberg_ds.writers.position_deletes import HiddenRows
 
 IO = LocalFileIO()
+ROWS = 2**34  # of a data file, where it does not matter
 _numbers = itertools.count()
 
 # Rows here and there, rows in a line, and rows so far behind that a file has them in theory alone.
@@ -64,7 +65,7 @@ def test_every_reader_finds_the_positions_that_were_written(folder: Path, files:
     """Deleted rows would come back, or others would be hidden, in one engine or in all."""
     vectors = written(folder, files)
 
-    assert {path: vector_positions(IO, vector).to_pylist() for path, vector in vectors} == files
+    assert {path: vector_positions(IO, vector, ROWS).to_pylist() for path, vector in vectors} == files
     puffin = PuffinFile(Path(vectors[0][1].path).read_bytes())
     # PyIceberg 0.12 fails at positions from here on in a file without any before.
     near = {path: positions for path, positions in files.items() if positions[-1] < 2**32}
@@ -89,7 +90,7 @@ def test_every_damaged_byte_is_seen(folder: Path, files: dict[str, list[int]], d
     Path(vector.path).write_bytes(content)
 
     with pytest.raises(DataFileError, match="it is damaged"):
-        vector_positions(IO, vector)
+        vector_positions(IO, vector, ROWS)
 
 
 @given(FILES, st.data())
@@ -101,4 +102,4 @@ def test_every_file_that_is_cut_off_is_seen(folder: Path, files: dict[str, list[
     Path(vector.path).write_bytes(content[:left])
 
     with pytest.raises(DataFileError, match="it is damaged"):
-        vector_positions(IO, vector)
+        vector_positions(IO, vector, ROWS)

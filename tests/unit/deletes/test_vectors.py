@@ -80,7 +80,7 @@ def vectors(sink: Sink) -> dict[str, list[int]]:
                 found[str(referenced_data_file(entry.data_file))].append(vector)
     assert data >= found.keys()
     assert {path: len(those) for path, those in found.items() if len(those) != 1} == {}
-    return {path: vector_positions(table.io, those[0]).to_pylist() for path, those in found.items()}
+    return {path: vector_positions(table.io, those[0], 10).to_pylist() for path, those in found.items()}
 
 
 def puffins(sink: Sink) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -20,10 +21,12 @@ from support.tables.damage import Json, Listing, changed, edit_entries, edit_lis
 from support.tables.data_rewrites import rewrite
 from support.tables.delete_files import delete_ids, delete_positions
 from support.tables.expiry import expired
+from support.tables.reading import read_by_tasks
 from support.tables.rewrites import rewrite_manifests
 from support.tables.sink import NAME, Sink, local, rows
 
 import iceberg_ds
+from iceberg_ds.errors import DataFileError, IcebergSinkError, UnsupportedTableError
 from iceberg_ds.inspect.checklist import Check
 from iceberg_ds.snapshots import manifests as writing
 from iceberg_ds.snapshots.manifests import live_entries
@@ -104,6 +107,26 @@ def edit_vectors(sink: Sink, edit: Callable[[list[ManifestEntry]], object]) -> N
     edit_entries(sink, edited, ManifestContent.DELETES)
 
 
+def replace_where(sink: Sink, *ids: int) -> None:
+    """Replace rows, in files with others that stay."""
+    rows = [{"id": number, "region": "EU", "amount": 5} for number in ids]
+    sink.overwrite(rows, schema=COLUMNS, replace_where=f"id IN ({', '.join(map(str, ids))})")
+
+
+def check_refused(sink: Sink, said: str) -> None:
+    """Check that reads and writes that look at vectors refuse the table, which stays as it is."""
+    before = sink.table().metadata.current_snapshot_id
+    with pytest.raises(UnsupportedTableError, match=re.escape(said)):
+        read_by_tasks(sink)
+    with pytest.raises(UnsupportedTableError, match=re.escape(said)):
+        replace_where(sink, 2, 3)
+    with pytest.raises(IcebergSinkError, match=re.escape(said)):
+        upsert(sink, "position", changed_rows(2, 3))
+    with pytest.raises(IcebergSinkError, match=re.escape(said)):
+        rewrite(sink, min_input_files="1", rewrite_all="true")
+    assert sink.table().metadata.current_snapshot_id == before
+
+
 def vector_of(sink: Sink, path: str) -> DataFile:
     """Write one more vector of a data file, and return its entry."""
     listing = Listing.of(sink)
@@ -182,17 +205,18 @@ def test_data_file_with_two_vectors_is_found(keyed: Sink) -> None:
 
     assert list(found) == [VECTORS]
     assert f"has 2 deletion vectors of {path}: file://" in found[VECTORS]
+    check_refused(keyed, f"is the second one of {path}")
 
 
 @pytest.mark.parametrize(
-    ("position", "said"),
+    ("position", "said", "refused"),
     [
-        (REFERENCED, "does not name its data file"),
-        (OFFSET, "does not say where in its file it is"),
-        (LENGTH, "does not say where in its file it is"),
+        (REFERENCED, "does not name its data file", "does not name its data file"),
+        (OFFSET, "does not say where in its file it is", "does not say where its deletion vector is"),
+        (LENGTH, "does not say where in its file it is", "does not say where its deletion vector is"),
     ],
 )
-def test_entry_that_lacks_what_readers_need_is_found(keyed: Sink, position: int, said: str) -> None:
+def test_entry_that_lacks_what_readers_need_is_found(keyed: Sink, position: int, said: str, refused: str) -> None:
     """Readers would fail, or take the whole file for a position delete file."""
     edit_vectors(keyed, with_value(position, None))
 
@@ -200,6 +224,7 @@ def test_entry_that_lacks_what_readers_need_is_found(keyed: Sink, position: int,
 
     assert list(found) == [VECTORS]
     assert said in found[VECTORS]
+    check_refused(keyed, refused)
 
 
 def test_vector_that_is_older_than_its_data_file_is_found(keyed: Sink) -> None:
@@ -266,7 +291,17 @@ def test_vector_of_rows_that_its_data_file_does_not_have_is_found(keyed: Sink) -
     found = failures(keyed)
 
     assert list(found) == [HIDDEN]
-    assert f"hides row 7, counted from 0, and its data file {referenced_data_file(entry)} has" in found[HIDDEN]
+    told = "it hides row 7, counted from 0, and its data file has 3 rows"
+    assert f"{told}; it is of {referenced_data_file(entry)}" in found[HIDDEN]
+    with pytest.raises(DataFileError, match=told):
+        read_by_tasks(keyed)
+    with pytest.raises(IcebergSinkError, match=told):
+        rewrite(keyed, min_input_files="1", rewrite_all="true")
+    with pytest.raises(IcebergSinkError, match=told):
+        upsert(keyed, "position", changed_rows(2, 3, 4, 5))
+    with pytest.raises(IcebergSinkError, match=told):
+        replace_where(keyed, 2, 3, 4, 5)
+    assert list(failures(keyed)) == [HIDDEN]  # what shows the damage is still there
 
 
 def test_vector_that_is_taken_for_that_of_another_data_file_is_found(keyed: Sink) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_owners, v
 from iceberg_ds.writers.position_deletes import HiddenRows
 
 IO = LocalFileIO()
+ROWS = 2**34  # of a data file, where it does not matter
 
 
 def data_file(path: str, region: str = "EU") -> DataFile:
@@ -52,6 +54,12 @@ def place_of(entry: DataFile) -> DeletionVector:
     return DeletionVector(path=entry.file_path, offset=place[0], length=place[1], cardinality=entry.record_count)
 
 
+def framed(bitmap: bytes) -> bytes:
+    """Return a deletion vector of a bitmap, whole or not, with a right checksum."""
+    body = bytes.fromhex("D1D33964") + bitmap
+    return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+
+
 def blob(positions: list[int]) -> bytes:
     """Return a deletion vector as the Puffin spec has it."""
     body = bytes.fromhex("D1D33964") + BitMap64(positions).serialize()
@@ -65,7 +73,11 @@ def test_each_data_file_has_an_entry_of_its_own(tmp_path: Path) -> None:
     whole = (tmp_path / "deletes.puffin").stat().st_size
     assert [referenced_data_file(entry) for entry in entries] == ["b", "a", "c"]
     assert [entry.record_count for entry in entries] == [2, 1, 3]
-    assert [vector_positions(IO, place_of(entry)).to_pylist() for entry in entries] == [[0, 7], [3], [1, 2, 2**33]]
+    assert [vector_positions(IO, place_of(entry), ROWS).to_pylist() for entry in entries] == [
+        [0, 7],
+        [3],
+        [1, 2, 2**33],
+    ]
     for entry in entries:
         assert (entry.content, entry.file_format) == (DataFileContent.POSITION_DELETES, FileFormat.PUFFIN)
         assert (entry.spec_id, entry.partition, entry.file_size_in_bytes) == (3, Record("EU"), whole)
@@ -135,7 +147,7 @@ def test_part_of_an_array_is_written_alone(tmp_path: Path) -> None:
         IO, f"{tmp_path}/deletes.puffin", [HiddenRows(data_file=data_file("a"), positions=positions)]
     )
 
-    assert vector_positions(IO, place_of(entry)).to_pylist() == [1, 5]
+    assert vector_positions(IO, place_of(entry), ROWS).to_pylist() == [1, 5]
 
 
 def test_many_rows_in_a_line_take_few_bytes(tmp_path: Path) -> None:
@@ -179,11 +191,11 @@ def test_cut_off_deletion_vector_fails_the_read(tmp_path: Path, length: int) -> 
     shorter = DeletionVector(path=str(path), offset=0, length=length, cardinality=2)
 
     with pytest.raises(DataFileError, match=r"the deletion vector at 0 in .*dv\.puffin: it is damaged"):
-        vector_positions(IO, shorter)
+        vector_positions(IO, shorter, ROWS)
 
     path.write_bytes(content[:length])
     with pytest.raises(DataFileError, match=f"it is damaged, {length} bytes of {len(content)} are there"):
-        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=2))
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=2), ROWS)
 
 
 @pytest.mark.parametrize(("byte", "why"), [(0, "its length"), (4, "it begins with"), (9, "checksum"), (-1, "checksum")])
@@ -194,19 +206,18 @@ def test_damaged_deletion_vector_fails_the_read_and_says_why(tmp_path: Path, byt
     path.write_bytes(content)
 
     with pytest.raises(DataFileError, match=f"it is damaged, .*{why}"):
-        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=3))
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=3), ROWS)
 
 
 @pytest.mark.parametrize("vector", [b"", b"\1" + b"\0" * 7, BitMap64([2**63]).serialize()])
 def test_vector_of_a_broken_writer_fails_the_read(tmp_path: Path, vector: bytes) -> None:
     """A checksum that is right says nothing about what it was taken of."""
-    body = bytes.fromhex("D1D33964") + vector
-    content = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+    content = framed(vector)
     path = tmp_path / "dv.puffin"
     path.write_bytes(content)
 
-    with pytest.raises(DataFileError, match="it is damaged"):
-        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=1))
+    with pytest.raises(DataFileError, match=r"it is damaged|it hides row 9223372036854775808"):
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=len(content), cardinality=1), ROWS)
 
 
 def test_deletion_vector_of_another_file_fails_the_read(tmp_path: Path) -> None:
@@ -216,4 +227,47 @@ def test_deletion_vector_of_another_file_fails_the_read(tmp_path: Path) -> None:
     length = path.stat().st_size
 
     with pytest.raises(DataFileError, match="it hides 2 rows, and its manifest says 3"):
-        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=length, cardinality=3))
+        vector_positions(IO, DeletionVector(path=str(path), offset=0, length=length, cardinality=3), ROWS)
+
+
+def test_vector_beyond_the_end_of_its_data_file_fails_the_read(tmp_path: Path) -> None:
+    """The vector of another data file would hide no row of this one, and those that it should hide would come back."""
+    (entry,) = write(tmp_path, a=[0, 2])
+
+    assert vector_positions(IO, place_of(entry), 3).to_pylist() == [0, 2]
+    with pytest.raises(DataFileError, match="it hides row 2, counted from 0, and its data file has 2 rows"):
+        vector_positions(IO, place_of(entry), 2)
+
+
+@pytest.mark.parametrize(("offset", "length"), [(-1, 30), (4, -1), (4, 10**12), (0, 2**31)])
+def test_impossible_place_of_a_vector_fails_the_read(tmp_path: Path, offset: int, length: int) -> None:
+    """A process would run out of memory, or say nothing of the file."""
+    (entry,) = write(tmp_path, a=[0, 2])
+    wrong = replace(place_of(entry), offset=offset, length=length)
+
+    with pytest.raises(DataFileError, match=rf"it is said to have {length} bytes there, for a data file with 3 rows"):
+        vector_positions(IO, wrong, 3)
+
+
+def test_vector_with_more_rows_than_its_manifest_says_is_not_unfolded(tmp_path: Path) -> None:
+    """Some hundred bytes that stand for all rows of a huge file would take the memory of a process."""
+    runs = BitMap64()
+    runs.add_range(0, 2**34)
+    runs.run_optimize()
+    path = tmp_path / "dv.puffin"
+    path.write_bytes(framed(runs.serialize()))
+    vector = DeletionVector(path=str(path), offset=0, length=path.stat().st_size, cardinality=1)
+
+    with pytest.raises(DataFileError, match="it hides 17179869184 rows, and its manifest says 1"):
+        vector_positions(IO, vector, ROWS)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 16, 70_000])
+def test_vector_of_a_writer_that_does_not_shorten_it_is_read(tmp_path: Path, step: int) -> None:
+    """A whole vector would be refused for its size."""
+    positions = range(0, 300_000, step)
+    path = tmp_path / "dv.puffin"
+    path.write_bytes(framed(BitMap64(positions).serialize()))
+    vector = DeletionVector(path=str(path), offset=0, length=path.stat().st_size, cardinality=len(positions))
+
+    assert vector_positions(IO, vector, positions[-1] + 1).to_pylist() == [*positions]
