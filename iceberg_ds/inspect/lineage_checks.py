@@ -116,7 +116,7 @@ class _RowIds(VisibleRows):
         live: The files of the snapshot.
 
     Attributes:
-        problems: Which files have ids that the table has not given yet; known after `repeated`.
+        problems: Which files have ids that the table has not given; known after `repeated`.
     """
 
     def __init__(self, table: Table, live: LiveFiles) -> None:
@@ -134,14 +134,14 @@ class _RowIds(VisibleRows):
         for rows in KeyedRowReader(self.io, self.types).read(found.path, nothing_stored):
             (stored,) = rows.keys
             row_ids = lineage.column(ROW_ID.name, stored, rows.positions)
-            beyond = pc.indices_nonzero(pc.greater_equal(row_ids, self._following))
-            if len(beyond) and not is_told:
+            is_free = pc.or_(pc.less(row_ids, 0), pc.greater_equal(row_ids, self._following))
+            wrong = pc.indices_nonzero(is_free)
+            if len(wrong) and not is_told:
                 is_told = True
-                place = Place(path=found.path, position=rows.first + beyond[0].as_py())
-                self.problems.append(
-                    f"{place} has row id {row_ids[beyond[0].as_py()].as_py():,}, and the table's next is "
-                    f"{self._following:,}"
-                )
+                position = wrong[0].as_py()
+                row_id, place = row_ids[position].as_py(), Place(path=found.path, position=rows.first + position)
+                given = "first is 0" if row_id < 0 else f"next is {self._following:,}"
+                self.problems.append(f"{place} has row id {row_id:,}, and the table's {given}")
             yield rows.first, [row_ids]
 
 

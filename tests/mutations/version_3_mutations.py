@@ -274,8 +274,15 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="verify passes stored ids that the table has yet to give",
         file="inspect/lineage_checks.py",
-        before="beyond = pc.indices_nonzero(pc.greater_equal(row_ids, self._following))",
-        after="beyond = pc.indices_nonzero(pc.greater(row_ids, self._following))",
+        before="is_free = pc.or_(pc.less(row_ids, 0), pc.greater_equal(row_ids, self._following))",
+        after="is_free = pc.or_(pc.less(row_ids, 0), pc.greater(row_ids, self._following))",
+        tests=(_DAMAGED + "test_ids_that_rows_store_are_compared",),
+    ),
+    Mutation(
+        name="verify passes stored ids below 0",
+        file="inspect/lineage_checks.py",
+        before="is_free = pc.or_(pc.less(row_ids, 0), pc.greater_equal(row_ids, self._following))",
+        after="is_free = pc.greater_equal(row_ids, self._following)",
         tests=(_DAMAGED + "test_ids_that_rows_store_are_compared",),
     ),
     Mutation(

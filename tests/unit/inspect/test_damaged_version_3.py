@@ -508,8 +508,16 @@ def append_with_ids(sink: Sink, *row_ids: int | None) -> str:
         ((0, 1), "shows 4 rows of 2 row ids: 0 in row 0 of {path} and row 0 of"),
         ((None, 6), "shows 2 rows of 1 row id: 6 in row 0 of {path} and row 1 of {path}"),
         ((6, 8), "row 1 of {path} has row id 8, and the table's next is 8"),
+        ((6, -1), "row 1 of {path} has row id -1, and the table's first is 0"),
     ],
-    ids=["in one file", "that another row inherits", "several", "that a row beside it inherits", "not given yet"],
+    ids=[
+        "in one file",
+        "that another row inherits",
+        "several",
+        "that a row beside it inherits",
+        "not given yet",
+        "never given",
+    ],
 )
 def test_ids_that_rows_store_are_compared(plain: Sink, stored: tuple[int, ...], said: str) -> None:
     """Who follows a row by its id would get two, though no two files inherit one range."""
