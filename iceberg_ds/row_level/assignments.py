@@ -16,7 +16,7 @@ from pyspark.sql import types as spark
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.spark.sql_text import refusing_sql
-from iceberg_ds.table.names import find_position, parse_identifier
+from iceberg_ds.table.names import find_position, levels_of
 from iceberg_ds.table.spark_types import is_nested, spark_type
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Assignments:
         """Return the field ids on the way to a column, or to a field of one."""
         fields, path = self._fields, list[int]()
         try:
-            for level in [name] if name in {field.name for field in fields} else parse_identifier(name):
+            for level in [name] if name in {field.name for field in fields} else levels_of(name):
                 field = _named(level, fields, case_sensitive=case_sensitive)
                 path.append(field.field_id)
                 fields = field.field_type.fields if isinstance(field.field_type, StructType) else ()

@@ -57,6 +57,18 @@ def parse_identifier(text: str) -> tuple[str, ...]:
             "expected the name of a table, such as db.events, and this is a place: tables belong to a catalog, and "
             "option 'location' says where a new one goes"
         )
+    levels = levels_of(text)
+    if not all(level.strip() for level in levels):
+        raise ValueError("expected namespace and table separated by a dot, such as db.events")
+    return levels
+
+
+def levels_of(text: str) -> tuple[str, ...]:
+    """Return the levels of a name, of which any may be blank, as that of a column or of a field of a struct may.
+
+    Raises:
+        ValueError: A backtick is unmatched.
+    """
     levels = []
     position, is_open = 0, True
     while is_open:
@@ -68,8 +80,6 @@ def parse_identifier(text: str) -> tuple[str, ...]:
             )
         levels.append(found[2] if found[1] is None else found[1].replace("``", "`"))
         position, is_open = found.end(), found[3] is not None
-    if not all(level.strip() for level in levels):
-        raise ValueError("expected namespace and table separated by a dot, such as db.events")
     return tuple(levels)
 
 

@@ -260,17 +260,18 @@ def test_source_may_be_a_read_of_the_table_itself(spark: SparkSession, house: Wa
 
 
 def test_columns_of_odd_names_are_merged(spark: SparkSession, house: Warehouse) -> None:
-    """A dot in a name would be taken for a field of a struct, or a backtick for the end of the name."""
-    columns = "`a.b` bigint, `c``d` string, `Case` int, __row_level_clause int, __row_level_is_source int, target int"
-    house.append(spark.createDataFrame([(1, "x", 1, 4, 5, 6)], columns))
-    source = spark.createDataFrame([(1, "y", 2, 5, 6, 7), (2, "z", 3, 6, 7, 8)], columns)
+    """A dot in a name would be taken for a field of a struct, a backtick for the end of the name, a blank for none."""
+    own = "__row_level_clause int, __row_level_is_source int, target int"
+    columns = f"`a.b` bigint, `c``d` string, `Case` int, {own}, ` ` int"
+    house.append(spark.createDataFrame([(1, "x", 1, 4, 5, 6, 7)], columns))
+    source = spark.createDataFrame([(1, "y", 2, 5, 6, 7, 8), (2, "z", 3, 6, 7, 8, 9)], columns)
 
     iceberg_ds.merge(
         spark, source, "db.t", on=["a.b"], when_matched=Update(), when_not_matched=Insert(), options=house.options
     )
 
     found = sorted(tuple(row.values()) for row in rows_of(house.table()))
-    assert found == [(1, "y", 2, 5, 6, 7), (2, "z", 3, 6, 7, 8)]
+    assert found == [(1, "y", 2, 5, 6, 7, 8), (2, "z", 3, 6, 7, 8, 9)]
 
 
 @pytest.mark.parametrize(
