@@ -201,7 +201,7 @@ def decide(wish: Wish, target: Target) -> Decision:
     with naming_action(f"write to {wish.name}"):
         metadata, change = foreseen(target.metadata, [] if is_new else _changes(wish))
     if change is not None:
-        _check_columns(metadata, wish.name)
+        check_columns(metadata, wish.name)
     file_io(target.io_properties, metadata.location)  # refuses wrong properties of the store before any task runs
     sort_order = order_of_rows(options, metadata, is_new=is_new)
     route = plan_branches(options, metadata, is_new=is_new)
@@ -210,7 +210,7 @@ def decide(wish: Wish, target: Target) -> Decision:
     schema_change = None if target.table is None else _replacing_columns(wish, metadata, target.table, route)
     if schema_change is not None:
         metadata = metadata_with(metadata, schema_change.schema, table_name=wish.name)
-        _check_columns(metadata, wish.name)
+        check_columns(metadata, wish.name)
     feed, delete_spec = (None, None) if wish.keyed is None else wish.keyed.plan(metadata)
     write = replace(
         new_write(options, metadata, route, fingerprint),
@@ -275,8 +275,8 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
 
 
-def _check_columns(metadata: TableMetadata, name: str) -> None:
-    """Refuse columns that a write would add and that the table cannot have; raises as `check_supported`."""
+def check_columns(metadata: TableMetadata, name: str) -> None:
+    """Refuse columns of types that are not written, such as a write would add; raises as `check_supported`."""
     if problems := why_not_written(metadata):
         raise UnsupportedTableError(f"Cannot write to {name}: {'; '.join(problems)}.")
 

@@ -48,7 +48,10 @@ def why_not_upgraded(schema: Schema) -> list[str]:
     for number in sorted(schema.field_ids):
         field, name = schema.find_field(number), schema.find_column_name(number)
         if isinstance(field.field_type, _NEW_TYPES):
-            found.append(f"column '{name}' is of type {field.field_type}, which is not written")
+            found.append(
+                f"column '{name}' is of type {field.field_type}, which is not written: drop the column, or change the "
+                "table with an engine that writes it"
+            )
         elif isinstance(field.field_type, UnknownType) and number not in columns:
             found.append(f"column '{name}' is of type unknown inside another column, which is not written")
     if schema.fields and all(isinstance(field.field_type, UnknownType) for field in schema.fields):

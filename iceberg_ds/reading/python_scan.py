@@ -115,6 +115,7 @@ class PythonScan:
             scan.check()
         except ValueError as problem:
             raise OptionError(f"Cannot read {plan.name}: where is no predicate on its columns: {problem}.") from problem
+        planned.require_spark_types()
         return scan
 
     def rows(self, tasks: Sequence[ScanTask]) -> Iterator[pa.RecordBatch]:

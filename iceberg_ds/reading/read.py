@@ -164,8 +164,9 @@ def why_by_python(spark: SparkSession, planned: PlannedRead, reader: Reader) -> 
     """Return why Python tasks read the rows of a planned read, or None if Spark does.
 
     Raises:
-        UnsupportedTableError: Spark is asked for, and cannot.
+        UnsupportedTableError: Spark is asked for, and cannot; or it has no type for a column.
     """
+    planned.require_spark_types()
     if not planned.plan.tasks:
         return None
     return "it is asked for" if reader == "python" else _why_not_spark(spark, planned, reader)

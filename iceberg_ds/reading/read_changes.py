@@ -91,8 +91,8 @@ def read_changes(  # noqa: PLR0913  # all but two by name
         return spark.createDataFrame([], spark_struct([*shown, *(EXTRAS[column] for column in CHANGE_COLUMNS)]))
     chosen = {key: text for key, text in given.items() if key != "branch"} | _as_options(found, schema)
     planned = ReadRequest.of(chosen).plan(loaded)
-    why = why_by_python(spark, planned, reader)
     one_sided, mixed = _by_sides(planned.plan.tasks, is_net=net)
+    why = why_by_python(spark, planned if mixed else replace(planned, fields=shown), reader)
     if mixed:
         _require_comparable(name, schema)
     if mixed and why is not None:  # tasks plan anew, and read all
@@ -127,6 +127,7 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
     fields, extras = replace(request, columns=None if columns is None else tuple(columns)).chosen(schema)
     if extras:
         raise OptionError(f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.")
+    request.require_spark_types(fields)
     return fields
 
 

@@ -40,6 +40,7 @@ from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.lineage import LINEAGE
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
+from iceberg_ds.table.spark_types import UnreadTypeError, spark_type
 
 logger = logging.getLogger(__name__)
 
@@ -166,13 +167,40 @@ class ReadRequest:
         Raises:
             OptionError: There is no such snapshot or column, or it is a metadata table.
             TableNotFoundError: The table does not exist.
+            UnsupportedTableError: Spark has no type for a column.
             CatalogError: The catalog could not be reached or refused.
         """
         metadata = self.load_for_tasks().table.metadata
         _, schema = chosen_schema(self.name, metadata, self.choice)
         fields, extras = self.chosen(schema, metadata.format_version)
         partition = self._partition(metadata, extras)
-        return (*fields, *(extra_field(name, partition) for name in extras))
+        found = (*fields, *(extra_field(name, partition) for name in extras))
+        self.require_spark_types(found)
+        return found
+
+    def require_spark_types(self, fields: Iterable[NestedField], tested: Iterable[NestedField] = ()) -> None:
+        """Refuse columns that Spark has no type for, such as `geometry`.
+
+        Args:
+            fields: The columns of the result.
+            tested: Those that the predicate needs.
+
+        Raises:
+            UnsupportedTableError: There is one.
+        """
+        shown = tuple(fields)
+        for column in (*shown, *tested):
+            try:
+                spark_type(column.field_type)
+            except UnreadTypeError as unread:
+                step = (
+                    "name the other columns in 'columns' to read them."
+                    if column in shown
+                    else "where names it, or is understood by Spark alone, which needs all columns: leave where out."
+                )
+                raise UnsupportedTableError(
+                    f"Cannot read {self.name}: column '{column.name}' holds {unread}: {step}"
+                ) from None
 
     def _partition(self, metadata: TableMetadata, extras: Iterable[str]) -> StructType:
         """Return the type of `_partition`, empty if it is not asked for; raise OptionError if there is none."""
@@ -427,6 +455,16 @@ class PlannedRead:
     def read_fields(self) -> tuple[NestedField, ...]:
         """The columns of the table that are read: those that are wanted, then those of the predicate beside them."""
         return (*self.fields, *(field for field in self.tested() if field not in self.fields))
+
+    def require_spark_types(self) -> None:
+        """Refuse columns that are read and that Spark has no type for.
+
+        Raises:
+            UnsupportedTableError: There is one.
+        """
+        partition = partition_type(self.plan.metadata) if PARTITION in self.extras else StructType()
+        extras = (extra_field(name, partition) for name in self.extras)
+        self.request.require_spark_types((*self.fields, *extras), self.tested())
 
     def tested(self) -> tuple[NestedField, ...]:
         """Return the columns that the predicate names; all, if only Spark understands it."""

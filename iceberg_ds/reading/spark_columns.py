@@ -41,7 +41,7 @@ from iceberg_ds.io.local_paths import is_local
 from iceberg_ds.table.defaults import has_initial_default
 from iceberg_ds.table.names import free_name
 from iceberg_ds.table.nested_fields import at_any_depth, children
-from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, UnsupportedTypeError, spark_type, sql_constant
+from iceberg_ds.table.spark_types import PARQUET_FIELD_ID, spark_type, sql_constant
 
 # Spark's own column beside those of files.
 _HIDDEN_COLUMN = "_metadata"
@@ -185,10 +185,6 @@ def why_not_by_spark(fields: Iterable[NestedField]) -> str | None:
                 isinstance(kind, UnknownType) and kind is not field.field_type
             ):
                 return f"column '{field.name}' has values of type {kind}"
-        try:
-            spark_type(field.field_type)
-        except UnsupportedTypeError as unsupported:
-            return f"column '{field.name}' holds {unsupported}"
     return None
 
 

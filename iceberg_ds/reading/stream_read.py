@@ -40,7 +40,7 @@ from iceberg_ds.reading.stream import Course, Limits, Offset, Step, change_of, w
 from iceberg_ds.snapshots.refs import find_snapshot
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.lineage import ROW_ID
-from iceberg_ds.table.spark_types import spark_struct
+from iceberg_ds.table.spark_types import UnreadTypeError, spark_struct
 
 logger = logging.getLogger(__name__)
 
@@ -306,7 +306,8 @@ class StreamRead:
             )
 
     def _is_asked(self, schema: Schema) -> bool:
-        with suppress(OptionError):  # an older schema may lack a column that is asked for
+        # An older schema may lack a column that is asked for; a newer one may have one of a type that Spark lacks.
+        with suppress(OptionError, UnreadTypeError):
             fields, extras = self._request.chosen(schema)
             columns = spark_struct([*fields, *(EXTRAS[name] for name in extras)])
             return columns.simpleString() == self._asked.simpleString()

@@ -44,6 +44,7 @@ from iceberg_ds.messages import check_rows, complete_commits
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.planning.decide import check_columns
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.planning.quarantine import was_written_before
 from iceberg_ds.pyiceberg_inner import summary_entries
@@ -248,6 +249,7 @@ class RowLevelRun:
             raise UnsupportedTableError(
                 f"Cannot {self._action}: it has a column '{clash[0]}', which names where a row is. Rename the column."
             )
+        check_columns(table.metadata, self._name)  # Spark may have no type for such a one
         columns = self._read_columns(table.metadata)
         asked = {
             "columns": [*columns, *PLACE],

@@ -109,6 +109,13 @@ class UnsupportedTypeError(ValueError):
         super().__init__(f"{name}, which has no exact Iceberg type here: {hint}")
 
 
+class UnreadTypeError(ValueError):
+    """An Iceberg type without an exact Spark counterpart; the message is its name."""
+
+    def __init__(self, kind: IcebergType) -> None:
+        super().__init__(f"{kind}, which has no exact Spark type here")
+
+
 def iceberg_schema(
     dataframe: spark.StructType, *, case_sensitive: bool | None = None, format_version: int = 2
 ) -> Schema:
@@ -313,7 +320,7 @@ def spark_type(kind: IcebergType, *, with_field_ids: bool = False) -> spark.Data
             that reader knows as bytes only, is binary then, and void, which it does not know, is boolean.
 
     Raises:
-        UnsupportedTypeError: Spark has no such type.
+        UnreadTypeError: Spark has no such type.
     """
     match kind:
         case UUIDType() if with_field_ids:
@@ -334,7 +341,7 @@ def spark_type(kind: IcebergType, *, with_field_ids: bool = False) -> spark.Data
             keys, values = (spark_type(one, with_field_ids=with_field_ids) for one in (key, value))
             return spark.MapType(keys, values, not is_required)
     if type(kind) not in _SPARK_TYPES:
-        raise UnsupportedTypeError(str(kind), "leave the column out")
+        raise UnreadTypeError(kind)
     return _SPARK_TYPES[type(kind)]
 
 

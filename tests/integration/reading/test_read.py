@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE, few
 from support.spark.tables import Warehouse
+from support.tables.changes_by_others import add_column_of_version_3
 from support.tables.delete_files import add_in_partition, delete_equal, delete_positions, entries, with_ids
 from support.tables.sink import NAME, Sink, embedded_options, local
 
@@ -620,3 +621,25 @@ def test_names_are_neither_patterns_nor_variables(spark: SparkSession, house: Wa
         spark.conf.unset(setting)
 
     assert found == [{"id": key, **{name: float(number) for number, name in enumerate(names)}} for key in range(2)]
+
+
+@pytest.mark.parametrize("reader", ["auto", "spark", "python"])
+def test_table_with_a_column_without_a_spark_type_is_read_without_it(
+    spark: SparkSession, house: Warehouse, reader: Any
+) -> None:
+    """A table with one geometry could not be read at all, and no error would name the column."""
+    house.append(events(spark, 3))
+    add_column_of_version_3(sink_of(house), "geometry")
+    named = "column 'other' holds geometry, which has no exact Spark type here: name the other columns in 'columns'"
+
+    with pytest.raises(UnsupportedTableError, match=f"Cannot read db.t: {named}"):
+        iceberg_ds.read(spark, NAME, options=house.options, reader=reader)
+    with pytest.raises(UnsupportedTableError, match=f"Cannot read db.t: {named}"):
+        iceberg_ds.read_changes(spark, NAME, options=house.options, reader=reader)
+    with pytest.raises(UnsupportedTableError, match=r"Cannot write to db\.t: column 'other' is of type geometry"):
+        iceberg_ds.delete_from(NAME, "id = 1", spark, options=house.options)
+
+    found = iceberg_ds.read(spark, NAME, options=house.options, columns=["id"], where="id > 0", reader=reader)
+    assert rows(found) == [{"id": 1}, {"id": 2}]
+    changes = iceberg_ds.read_changes(spark, NAME, options=house.options, columns=["id"], reader=reader)
+    assert rows(changes.select("id")) == [{"id": 0}, {"id": 1}, {"id": 2}]

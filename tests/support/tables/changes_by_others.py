@@ -128,6 +128,27 @@ def register_edited(sink: Sink, edit: Any) -> None:
     catalog.register_table(sink.options.table, edited.as_uri())
 
 
+def add_column_of_version_3(sink: Sink, kind: object, **more: object) -> None:
+    """ALTER TABLE ADD COLUMN `other` by an engine that knows the type; the table is of version 3 afterwards.
+
+    Args:
+        sink: Whose table it is.
+        kind: The type as it stands in the metadata.
+        more: Further entries of the column, with underscores in their names.
+    """
+
+    def edit(document: dict[str, Any]) -> None:
+        newest = document["schemas"][-1]
+        added = {key.replace("_", "-"): value for key, value in more.items()}
+        fields = [*newest["fields"], {"id": 50, "name": "other", "required": False, "type": kind, **added}]
+        number = newest["schema-id"] + 1
+        document["schemas"].append({**newest, "schema-id": number, "fields": fields})
+        document.update({"current-schema-id": number, "last-column-id": 60, "format-version": 3})
+        document.setdefault("next-row-id", 0)
+
+    register_edited(sink, edit)
+
+
 def rename(sink: Sink, name: str) -> Sink:
     """SQL's ALTER TABLE RENAME TO: the table keeps its location; return it under its new name."""
     plain_catalog(sink).rename_table(sink.options.table, name)
