@@ -35,6 +35,7 @@ from iceberg_ds.catalog.metadata_files import MetadataFiles
 from iceberg_ds.catalog.nessie import guarded, is_nessie
 from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.catalog.staged_metadata import see_table
+from iceberg_ds.catalog.unparsed import UnparsedMetadataError
 from iceberg_ds.error_hints import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.io.vended_credentials import renewal_properties
@@ -136,7 +137,7 @@ class CatalogClient:
         Raises:
             TableNotFoundError: The table does not exist.
             UnsupportedTableError: The identifier names a view.
-            CatalogError: The catalog could not be reached or refused.
+            CatalogError: The catalog could not be reached or refused, or the table's metadata cannot be parsed.
         """
         table = self.find_table(identifier)
         if table is None:
@@ -356,10 +357,15 @@ class CatalogClient:
         except OptionError:  # the properties of the store are wrong
             raise
         except Exception as error:  # every library below raises its own
+            # The cause may show credentials.
             raise CatalogError(
-                f"Cannot {action} in {self!r}: {self.describe(error)}. "
-                f"{diagnose(error, catalog_service(self._catalog.properties)).next_step}"
-            ) from None  # the cause may show credentials
+                f"Cannot {action} in {self!r}: {self.describe(error)}. {self._next_step(error)}"
+            ) from None
+
+    def _next_step(self, error: Exception) -> str:
+        if isinstance(error, UnparsedMetadataError):  # the catalog has done its part
+            return error.next_step
+        return diagnose(error, catalog_service(self._catalog.properties)).next_step
 
     @contextmanager
     def hiding_secrets(self) -> Iterator[None]:

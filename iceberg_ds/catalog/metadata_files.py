@@ -33,6 +33,7 @@ from pyiceberg.serializers import Compressor, FromByteStream, FromInputFile, ToO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
+from iceberg_ds.catalog.unparsed import telling_unparsed
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
@@ -267,10 +268,14 @@ class MetadataFiles:
         self._keep(file.location, replace(known, metadata=_with_own_containers(metadata)))
 
     def _parsed(self, content: bytes) -> KnownMetadata:
-        """Return the content of a file; if it continues a known file, only what is new is parsed."""
+        """Return the content of a file; if it continues a known file, only what is new is parsed.
+
+        Raises:
+            UnparsedMetadataError: It cannot be parsed.
+        """
         uuid = _TABLE_UUID.search(content, 0, _HEAD_BYTES)
         before = None if uuid is None else self._known.find_of(uuid[1].decode().lower())
-        with no_garbage_collection():
+        with no_garbage_collection(), telling_unparsed():
             known = None if before is None else continued(before, content)
             return read_whole(content) if known is None else known
 

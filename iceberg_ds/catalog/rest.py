@@ -60,6 +60,7 @@ from requests.exceptions import ChunkedEncodingError, ConnectionError  # noqa: A
 from iceberg_ds._version import __version__
 from iceberg_ds.catalog.answers import StagingRefusedError, TogetherRefusedError, sent_login
 from iceberg_ds.catalog.metadata_files import files_at_hand, no_garbage_collection
+from iceberg_ds.catalog.unparsed import telling_unparsed
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.vended_credentials import (
     REFRESH_CA_BUNDLE,
@@ -530,8 +531,13 @@ class QuickTableResponse(TableResponse):
 
     @classmethod
     def model_validate_json(cls, *args: Any, **kwargs: Any) -> TableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
-        """Return the parsed answer."""
-        with _parsing():
+        """Return the parsed answer.
+
+        Raises:
+            UnparsedMetadataError: The sink has asked for it, and the metadata in it cannot be parsed.
+        """
+        telling = nullcontext() if files_at_hand() is None else telling_unparsed(of_answer=True)
+        with _parsing(), telling:
             return TableResponse.model_validate_json(*args, **kwargs)
 
 
