@@ -9,6 +9,7 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -31,6 +32,9 @@ from pyiceberg.types import (
 from iceberg_ds.inspect.contents import Contents, Entry, Manifest, file_key
 from iceberg_ds.snapshots.history import CLOCKS_APART_MS, latest_ms
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
+from iceberg_ds.table.arrow_schema import repeated
+from iceberg_ds.table.defaults import physical
+from iceberg_ds.table.nested_fields import at_any_depth
 
 _COUNTS = (
     (ManifestEntryStatus.ADDED, "added"),
@@ -49,6 +53,28 @@ def history_problems(metadata: TableMetadata) -> list[str]:
         *_log_problems(metadata),
         *_id_problems(metadata),
     ]
+
+
+def default_problems(metadata: TableMetadata) -> list[str]:
+    """Return which default values of columns, and of fields inside them, are none of their type."""
+    problems = []
+    for schema in metadata.schemas:
+        for field in at_any_depth(schema.fields):
+            for kind, value in (("initial", field.initial_default), ("write", field.write_default)):
+                if (reason := _why_no_value(value, field.field_type)) is not None:
+                    name = schema.find_column_name(field.field_id)
+                    problems.append(
+                        f"the {kind} default {value!r} of column '{name}' is no {field.field_type}: {reason}"
+                    )
+    return list(dict.fromkeys(problems))  # schemas share columns
+
+
+def _why_no_value(value: object, kind: IcebergType) -> str | None:
+    try:
+        repeated(physical(value), kind, 1)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        return str(error)
+    return None
 
 
 def expired_parents(metadata: TableMetadata) -> int:

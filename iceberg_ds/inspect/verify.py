@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
@@ -24,6 +25,7 @@ from iceberg_ds.inspect.data_files import Look, kind, look_at, metadata_problems
 from iceberg_ds.inspect.lineage_checks import UNIQUE_ROW_IDS, check_row_ids, check_unique_row_ids
 from iceberg_ds.inspect.metadata_checks import (
     continuity_problems,
+    default_problems,
     expired_parents,
     history_problems,
     manifest_problems,
@@ -59,7 +61,7 @@ from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.names import identifier_text
 
 TABLE = "table"
-HISTORY, METADATA_FILES = "history", "metadata files"
+HISTORY, DEFAULTS, METADATA_FILES = "history", "default values", "metadata files"
 EPOCHS, GAPS, MARKERS, LASTING = "epochs", "gaps between epochs", "epoch markers", "lasting markers"
 MANIFESTS, REPEATED, NUMBERS, PARTITIONS = "manifests", "each file once", "sequence numbers", "partitions"
 SUMMARIES, CARRIED, STATISTICS = "summaries", "rows carried over", "statistics files"
@@ -110,6 +112,8 @@ def check_metadata(
         )
 
     checklist.attempt(HISTORY, history)
+    if metadata.format_version >= VERSION_3:
+        checklist.attempt(DEFAULTS, lambda: _defaults(metadata))
     check_growth(checklist, table, MAIN_BRANCH, took.load_ms)
     checklist.attempt(METADATA_FILES, lambda: _metadata_files(table, load))
     checklist.attempt(EPOCHS, lambda: _epochs(table), needs=[HISTORY])
@@ -118,6 +122,15 @@ def check_metadata(
     checklist.attempt(LASTING, lambda: _lasting(table), needs=[HISTORY])
     _check_manifests(checklist, contents, took.contents_s)
     checklist.attempt(STATISTICS, lambda: _statistics(table))
+
+
+def _defaults(metadata: TableMetadata) -> tuple[str, None]:
+    return found(
+        default_problems(metadata),
+        "each is a value of its column",
+        "Reads of the column fail, and so do rewrites of files without it: read the others by 'columns', and let an "
+        "engine drop it, or drop it and add it again with a value of its type.",
+    )
 
 
 def _metadata_files(table: Table, load: Callable[[], Table]) -> tuple[str, None]:

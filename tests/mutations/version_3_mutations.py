@@ -279,6 +279,13 @@ VERSION_3: tuple[Mutation, ...] = (
         tests=(_DAMAGED + "test_ids_that_rows_store_are_compared",),
     ),
     Mutation(
+        name="verify passes default values inside columns",
+        file="inspect/metadata_checks.py",
+        before="        for field in at_any_depth(schema.fields):\n            for kind, value in",
+        after="        for field in schema.fields:\n            for kind, value in",
+        tests=(_DAMAGED + "test_default_inside_a_column_is_looked_at",),
+    ),
+    Mutation(
         name="verify passes stored ids below 0",
         file="inspect/lineage_checks.py",
         before="is_free = pc.or_(pc.less(row_ids, 0), pc.greater_equal(row_ids, self._following))",

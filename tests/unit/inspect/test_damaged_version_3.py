@@ -17,6 +17,7 @@ from pyroaring import BitMap64
 from support.keys.conversions import convert
 from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
 from support.keys.upserts import apart, upsert
+from support.tables.changes_by_others import add_column_of_version_3
 from support.tables.damage import Json, Listing, changed, edit_entries, edit_list, edit_metadata
 from support.tables.data_rewrites import rewrite
 from support.tables.delete_files import delete_ids, delete_positions
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("waits")
 
 FIRST: list[Event] = [("I", number, "EU" if number % 2 else "US", number, 1) for number in range(8)]
 VECTORS, DANGLING, HIDDEN = "deletion vectors", "dangling deletion vectors", "rows of deletion vectors"
-ROW_IDS, UNIQUE_ROW_IDS = "row ids", "unique row ids"
+ROW_IDS, UNIQUE_ROW_IDS, DEFAULTS = "row ids", "unique row ids", "default values"
 # Positions of fields in an entry (spec, "Manifests").
 ROW_COUNT, FILE_SIZE, FIRST_ROW_ID, REFERENCED, OFFSET, LENGTH = 4, 5, -4, -3, -2, -1
 
@@ -173,7 +174,9 @@ def test_sound_table_of_many_operations_is_whole(sink: Sink) -> None:
     for _ in range(2):
         found = verified(sink, deep=True, all_snapshots=True)
         assert {name for name, check in found.items() if check.outcome in {"failed", "warning"}} == set()
-        assert {found[name].outcome for name in (VECTORS, DANGLING, HIDDEN, ROW_IDS, UNIQUE_ROW_IDS)} == {"ok"}
+        assert {found[name].outcome for name in (DEFAULTS, VECTORS, DANGLING, HIDDEN, ROW_IDS, UNIQUE_ROW_IDS)} == {
+            "ok"
+        }
         expired(sink, retain_last=1)
     assert "1 vector" in found[VECTORS].detail
 
@@ -182,7 +185,53 @@ def test_table_of_version_2_has_no_such_checks(sink: Sink) -> None:
     """A user would read of things that the table cannot have."""
     sink.append(1)
 
-    assert not {VECTORS, DANGLING, HIDDEN, ROW_IDS, UNIQUE_ROW_IDS} & verified(sink, deep=True).keys()
+    assert not {DEFAULTS, VECTORS, DANGLING, HIDDEN, ROW_IDS, UNIQUE_ROW_IDS} & verified(sink, deep=True).keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "said"),
+    [
+        ("int", "7", "default '7' of column 'other' is no int: Could not convert '7' with type str"),
+        ("int", 1 << 40, "default 1099511627776 of column 'other' is no int: "),
+        ("boolean", "true", "default 'true' of column 'other' is no boolean: "),
+        ("decimal(9,2)", "1.234", "default Decimal('1.234') of column 'other' is no decimal(9, 2): Rescaling"),
+    ],
+)
+@pytest.mark.parametrize("which", ["initial", "write"])
+def test_default_that_is_no_value_of_its_column_is_found(
+    plain: Sink, which: str, kind: str, default: object, said: str
+) -> None:
+    """Writes would land, and every read of the column fail."""
+    add_column_of_version_3(plain, kind, **{f"{which}_default": default})
+
+    found = failures(plain)
+
+    assert list(found) == [DEFAULTS]
+    assert f"1 problem: the {which} {said}" in found[DEFAULTS]
+
+
+def test_default_inside_a_column_is_looked_at(plain: Sink) -> None:
+    """Structs would be passed, and could not be read."""
+    inner = {"id": 51, "name": "a", "required": False, "type": "int", "initial-default": "7"}
+    add_column_of_version_3(plain, {"type": "struct", "fields": [inner]})
+
+    assert "the initial default '7' of column 'other.a' is no int" in failures(plain)[DEFAULTS]
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        *(("int", 7), ("long", 7), ("float", 0.5), ("double", 0.5), ("boolean", True), ("string", "x")),
+        *(("decimal(9,2)", "1.25"), ("date", "2020-01-01"), ("time", "10:00:00"), ("binary", "00ff")),
+        *(("fixed[2]", "00ff"), ("uuid", "f79c3e09-677c-4bbd-a479-3f349cb785e7")),
+        *(("timestamp", "2020-01-01T00:00:00"), ("timestamptz", "2020-01-01T00:00:00+00:00")),
+    ],
+)
+def test_default_of_its_type_is_passed(plain: Sink, kind: str, default: object) -> None:
+    """A sound table would look broken."""
+    add_column_of_version_3(plain, kind, initial_default=default, write_default=default)
+
+    assert failures(plain) == {}
 
 
 def test_table_without_vectors_is_not_looked_through_for_them(plain: Sink) -> None:
