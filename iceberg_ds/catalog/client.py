@@ -44,6 +44,7 @@ from iceberg_ds.metrics.reporters import NO_REPORTS, ReportSettings, reporting
 from iceberg_ds.plan import NewTable
 from iceberg_ds.secrets import mask_text, masked_cause, storage_properties
 from iceberg_ds.snapshots.version_3 import VERSION_3, in_version, staged_metadata
+from iceberg_ds.table.encryption import evidence_of_encryption
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
 
@@ -293,17 +294,30 @@ class CatalogClient:
         Raises:
             CommitRefusedError: The catalog says that it did not commit.
             CommitAnswerLostError: Anything else: it may have committed.
-            UnsupportedTableError: The catalog cannot carry it out; nothing was sent.
+            UnsupportedTableError: The table is encrypted, or the catalog cannot carry it out; nothing was sent.
         """
-        request = CommitRequest(requirements=requirements, updates=updates)
-        if not self.holds_branches:
-            request = guarded(request, table.metadata, table_name=identifier_text(table.name()))
+        request = self._checked(table, CommitRequest(requirements=requirements, updates=updates))
         try:
             response = self.send_as_it_is(table, request)
         except Exception as failure:  # every library below raises its own
             raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
         see_table(table.name(), response.metadata, response.metadata_location)
         return response
+
+    def _checked(self, table: Table, request: CommitRequest) -> CommitRequest:
+        """Return the request as this catalog has to get it; refuse it for a table that a commit would break.
+
+        Raises:
+            UnsupportedTableError: The table is encrypted, or the catalog cannot carry the request out.
+        """
+        name = identifier_text(table.name())
+        if (evidence := evidence_of_encryption(table.metadata)) is not None:
+            raise UnsupportedTableError(
+                f"Cannot commit to {name}: it is encrypted ({evidence}), and this sink writes plain files and keeps no "
+                "keys in metadata, without which encrypted files cannot be read. Nothing was committed. Change the "
+                "table with an engine that encrypts, such as Iceberg's Spark runtime."
+            )
+        return request if self.holds_branches else guarded(request, table.metadata, table_name=name)
 
     def send_as_it_is(self, table: Table, request: CommitRequest) -> CommitTableResponse:
         """Send one commit without what `send` adds for catalogs with known gaps; errors are the catalog library's."""
@@ -333,13 +347,9 @@ class CatalogClient:
             ManyTablesRefusedError: The catalog takes no such request, although it says that it does.
             CommitRefusedError: The catalog says that it changed no table.
             CommitAnswerLostError: Anything else: it may have changed some or all.
-            UnsupportedTableError: The catalog cannot carry it out; nothing was sent.
+            UnsupportedTableError: A table is encrypted, or the catalog cannot carry it out; nothing was sent.
         """
-        if not self.holds_branches:
-            changes = [
-                (table, guarded(request, table.metadata, table_name=identifier_text(table.name())))
-                for table, request in changes
-            ]
+        changes = [(table, self._checked(table, request)) for table, request in changes]
         commit = getattr(self._catalog, "commit_tables", None)
         if commit is None:
             raise UnsupportedTableError(f"Cannot commit to several tables at once: {self!r} takes no such request.")

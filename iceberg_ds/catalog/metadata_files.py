@@ -37,6 +37,7 @@ from iceberg_ds.catalog.unparsed import telling_unparsed
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
+from iceberg_ds.table.encryption import noting_encryption
 
 # PyIceberg writes snapshots of version 1 differently from how it holds them, and refuses to write version 3 by itself
 # (apache/iceberg-python#1551).
@@ -277,7 +278,8 @@ class MetadataFiles:
         before = None if uuid is None else self._known.find_of(uuid[1].decode().lower())
         with no_garbage_collection(), telling_unparsed():
             known = None if before is None else continued(before, content)
-            return read_whole(content) if known is None else known
+            known = read_whole(content) if known is None else known
+        return replace(known, metadata=noting_encryption(known.metadata, content))
 
     def _keep(self, location: str, known: KnownMetadata) -> None:
         """Keep `known` in place of what is kept of the same table."""

@@ -34,11 +34,14 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import EMPTY_DICT, Identifier, Properties
 from pyiceberg.utils.datetime import datetime_to_millis
 
+from iceberg_ds.catalog.answers import RolledBackError
 from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.staged_metadata import note_staged, see_table
 from iceberg_ds.snapshots.refs import last_sequence_number
 from iceberg_ds.snapshots.version_3 import VERSION_3, in_version
+from iceberg_ds.table.encryption import evidence_of_encryption
 from iceberg_ds.table.locations import metadata_locations
+from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import UpgradeFormatVersion
 
 _SQL = "pyiceberg.catalog.sql"
@@ -156,6 +159,8 @@ class _OwnStaging(_OwnStorage, MetastoreCatalog):
         if current_table is not None:
             base, stands_at = current_table.metadata, current_table.metadata_location
             see_table(current_table.name(), base, stands_at)
+            if (evidence := evidence_of_encryption(base)) is not None:  # by now: it was not when the request was made
+                raise RolledBackError(f"{identifier_text(table_identifier)} is encrypted ({evidence})")
         for requirement in requirements:
             requirement.validate(base)
         metadata = updated_metadata(

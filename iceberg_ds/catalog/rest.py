@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import urllib3
@@ -79,10 +79,13 @@ from iceberg_ds.io.vended_credentials import (
 from iceberg_ds.metrics.report import CommitReport, rest_report
 from iceberg_ds.parsing import count, positive_integer
 from iceberg_ds.secrets import is_secret, mask_text, storage_properties
+from iceberg_ds.table.encryption import noting_encryption
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 
 logger = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer", TableResponse, CommitTableResponse)
 
 CONNECT_TIMEOUT = "rest.client.connection-timeout-ms"
 METRICS_REPORTING = "rest-metrics-reporting-enabled"
@@ -526,6 +529,14 @@ def _parsing() -> AbstractContextManager[None]:
     return nullcontext() if files_at_hand() is None else no_garbage_collection()
 
 
+def _noting_encryption(answer: _Answer, text: str, *_: object) -> _Answer:
+    """Return an answer about a table with a note of what PyIceberg leaves out of it, if the sink asked for it."""
+    if files_at_hand() is None:
+        return answer
+    noted = noting_encryption(answer.metadata, text, "metadata")
+    return answer if noted is answer.metadata else answer.model_copy(update={"metadata": noted})
+
+
 class QuickTableResponse(TableResponse):
     """The answer to a load."""
 
@@ -538,7 +549,7 @@ class QuickTableResponse(TableResponse):
         """
         telling = nullcontext() if files_at_hand() is None else telling_unparsed(of_answer=True)
         with _parsing(), telling:
-            return TableResponse.model_validate_json(*args, **kwargs)
+            return _noting_encryption(TableResponse.model_validate_json(*args, **kwargs), *args)
 
 
 class QuickCommitTableResponse(CommitTableResponse):
@@ -548,7 +559,7 @@ class QuickCommitTableResponse(CommitTableResponse):
     def model_validate_json(cls, *args: Any, **kwargs: Any) -> CommitTableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
         """Return the parsed answer."""
         with _parsing():
-            return CommitTableResponse.model_validate_json(*args, **kwargs)
+            return _noting_encryption(CommitTableResponse.model_validate_json(*args, **kwargs), *args)
 
 
 class WholeCommitTableRequest(CommitTableRequest):

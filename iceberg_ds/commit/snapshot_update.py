@@ -384,7 +384,7 @@ class SnapshotUpdate:
             return
         try:
             self._catalog.send(table, request.requirements, request.updates)
-        except (CommitRefusedError, CommitAnswerLostError) as failure:
+        except (CommitRefusedError, CommitAnswerLostError, UnsupportedTableError) as failure:
             logger.info(
                 "Markers beside %s are in the branch's history alone, and were not recorded: %s", self._write, failure
             )

@@ -20,6 +20,7 @@ from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, why_not_since
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, base_branch, why_not_writable
 from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector
 from iceberg_ds.table.compatibility import can_still_read, taken_names
+from iceberg_ds.table.encryption import evidence_of_encryption
 
 WRITABLE_FORMAT_VERSIONS = (1, 2, 3)
 _AGAIN = "Run the write again."
@@ -58,7 +59,7 @@ def check_target(
     Raises:
         CommitMessageError: It is another table under the same name, or lacks a partition spec of the files.
         SchemaMismatchError: Its schema has changed so that the files cannot be read with it.
-        UnsupportedTableError: It has been upgraded to a format version that cannot be written.
+        UnsupportedTableError: It has been upgraded to a format version that cannot be written, or encrypted.
         CommitConflictError: Another writer created it first, with other columns or partitions, or changed what deletes
             by keys rest on; or a name that was written, or says what is replaced, now means another column. Or the rows
             are requeued, and the table may have got them since.
@@ -68,6 +69,11 @@ def check_target(
         raise UnsupportedTableError(
             f"Cannot commit to {write.table}, nothing was committed: its format version became "
             f"{metadata.format_version} while the rows were written, and versions 1 to 3 can be written."
+        )
+    if (evidence := evidence_of_encryption(metadata)) is not None:
+        raise UnsupportedTableError(
+            f"Cannot commit to {write.table}, nothing was committed: it is encrypted ({evidence}) since the rows were "
+            "written, and this sink writes plain files. Write to another table."
         )
     is_same_table = str(metadata.table_uuid) == write.table_uuid
     written = (

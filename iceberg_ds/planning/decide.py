@@ -58,6 +58,7 @@ from iceberg_ds.planning.version_3 import why_not_upgraded, why_not_written
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
 from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
 from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
+from iceberg_ds.table.encryption import evidence_of_encryption
 from iceberg_ds.table.locations import PROVIDER, why_not_trusted
 from iceberg_ds.table.metrics_config import leaf_columns
 from iceberg_ds.table.names import identifier_text
@@ -82,7 +83,6 @@ _READ_WHILE_WRITING = (
     "write.object-storage.partitioned-paths",
     "write.metadata.previous-versions-max",
 )
-_ENCRYPTION_KEY = "encryption.key-id"
 _CREATE_IT = "Create it with create-branch=true"
 
 
@@ -250,8 +250,8 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
     problems = misplaced(metadata.location, properties)
     if metadata.format_version not in WRITABLE_FORMAT_VERSIONS:
         problems.append(f"its format version is {metadata.format_version}, and versions 1 to 3 can be written")
-    if _ENCRYPTION_KEY in properties:
-        problems.append(f"it is encrypted (property {_ENCRYPTION_KEY}), and this sink would write plain files")
+    if (evidence := evidence_of_encryption(metadata)) is not None:
+        problems.append(f"it is encrypted ({evidence}), and this sink would write plain files")
     file_format = properties.get("write.format.default", "parquet")
     if file_format.lower() != "parquet":
         problems.append(f"property write.format.default asks for {file_format}, and only parquet can be written")

@@ -19,6 +19,7 @@ _CRASHES = "faults/test_stream_crashes.py::"
 
 _TOGETHER = "unit/commit/test_together.py::"
 _UNSEEN = "unit/commit/test_landed_unseen.py::"
+_ENCRYPTED = "unit/catalog/test_encrypted_tables.py::"
 
 LANDING = (
     Mutation(
@@ -650,5 +651,51 @@ LANDING = (
         before="reply = Reply.LOST if failure is None else reply_of(failure)",
         after="reply = Reply.OVERTAKEN if failure is None else reply_of(failure)",
         tests=(_FIRST + "test_confirmed_snapshot_keeps_its_list_though_a_cache_shows_another",),
+    ),
+    Mutation(
+        name="a commit throws the keys of an encrypted table away",
+        file="catalog/client.py",
+        before="if (evidence := evidence_of_encryption(table.metadata)) is not None:",
+        after="if (evidence := None) is not None:",
+        tests=(_ENCRYPTED + "test_error_says_what_to_do", _ENCRYPTED + "test_rest_servers_answer_tells"),
+    ),
+    Mutation(
+        name="keys that a table gets between look and commit are thrown away",
+        file="catalog/own_storage.py",
+        before="if (evidence := evidence_of_encryption(base)) is not None:",
+        after="if (evidence := None) is not None:",
+        tests=(_ENCRYPTED + "test_keys_that_come_between_look_and_commit_stay",),
+    ),
+    Mutation(
+        name="keys in metadata files are overlooked",
+        file="catalog/metadata_files.py",
+        before="replace(known, metadata=noting_encryption(known.metadata, content))",
+        after="known",
+        tests=(
+            _ENCRYPTED + "test_error_says_what_to_do",
+            _ENCRYPTED + "test_key_of_a_known_snapshot_is_seen_in_each_file",
+            _ENCRYPTED + "test_keys_that_come_between_look_and_commit_stay",
+        ),
+    ),
+    Mutation(
+        name="keys in a REST server's answer are overlooked",
+        file="catalog/rest.py",
+        before='noted = noting_encryption(answer.metadata, text, "metadata")',
+        after="noted = answer.metadata",
+        tests=(_ENCRYPTED + "test_rest_servers_answer_to_a_commit_tells",),
+    ),
+    Mutation(
+        name="rows for a table that was encrypted meanwhile stay in its folder",
+        file="commit/validate.py",
+        before="if (evidence := evidence_of_encryption(metadata)) is not None:",
+        after="if (evidence := None) is not None:",
+        tests=(_ENCRYPTED + "test_files_of_a_write_are_deleted_if_the_table_was_encrypted_meanwhile",),
+    ),
+    Mutation(
+        name="all rows are written before an encrypted table is refused",
+        file="planning/decide.py",
+        before="if (evidence := evidence_of_encryption(metadata)) is not None:",
+        after="if (evidence := None) is not None:",
+        tests=(_ENCRYPTED + "test_write_is_refused_before_any_task_runs",),
     ),
 )
