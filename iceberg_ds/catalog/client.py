@@ -219,18 +219,24 @@ class CatalogClient:
         if wanted is not None:
             properties[TableProperties.FORMAT_VERSION] = wanted
 
+        def wanted_version(staged: TableMetadata) -> TableMetadata:
+            # PyIceberg makes tables of version 3 without a next row id.
+            return in_version(staged, VERSION_3) if wanted == str(VERSION_3) else staged
+
         def stage() -> TableMetadata | None:
             self._create_namespaces(identifier[:-1])
             location = new_table.location or self._nested_location(identifier)
             if location is not None and self.places_tables:
-                return new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
+                return wanted_version(
+                    new_table_metadata(new_table.schema, new_table.spec, new_table.sort_order, location, properties)
+                )
             try:
                 staged = staged_metadata(
                     self._catalog.create_table_transaction(
                         tuple(identifier), new_table.schema, location, new_table.spec, new_table.sort_order, properties
                     )
                 )
-                return in_version(staged, VERSION_3) if wanted == str(VERSION_3) else staged
+                return wanted_version(staged)
             except StagingRefusedError:
                 with suppress(TableAlreadyExistsError):  # another writer was first
                     self._catalog.create_table(

@@ -57,7 +57,7 @@ from iceberg_ds.planning.keys import KeyedWrite
 from iceberg_ds.planning.version_3 import why_not_upgraded, why_not_written
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
 from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
-from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
+from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json, why_not_numbered
 from iceberg_ds.table.encryption import evidence_of_encryption
 from iceberg_ds.table.locations import PROVIDER, why_not_trusted
 from iceberg_ds.table.metrics_config import leaf_columns
@@ -262,6 +262,8 @@ def check_supported(metadata: TableMetadata, name: str, asked: Mapping[str, str]
         )
     if (distrust := why_not_trusted(properties, asked)) is not None:
         problems.append(distrust)
+    if (unnumbered := why_not_numbered(metadata)) is not None:
+        problems.append(unnumbered)
     problems += why_not_written(metadata)
     problems += wrong_values({name: properties[name] for name in _READ_WHILE_WRITING if properties.get(name)})
     try:

@@ -48,6 +48,7 @@ from pyiceberg.table.update import (
 from pyiceberg.typedef import Record
 
 from iceberg_ds._version import __version__
+from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.messages import TaskManifest, Totals
 from iceberg_ds.parsing import whole_number
 from iceberg_ds.plan import WriteIdentity
@@ -65,7 +66,14 @@ from iceberg_ds.snapshots.refs import (
 )
 from iceberg_ds.snapshots.txn import TxnMarker, marker_summary
 from iceberg_ds.snapshots.txn_properties import record_write
-from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, next_row_id, unnumbered_rows, with_own_size
+from iceberg_ds.snapshots.version_3 import (
+    VERSION_3,
+    deletion_vector,
+    next_row_id,
+    unnumbered_rows,
+    why_not_numbered,
+    with_own_size,
+)
 from iceberg_ds.table.partitioning import partition_path, place_of
 from iceberg_ds.table.requests import LAST_ADDED, AddSchema, CommitRequest, UpgradeFormatVersion
 
@@ -222,7 +230,16 @@ def new_snapshot(  # noqa: PLR0913, PLR0917  # the last one is seldom given
         counts: Its summary entries, as `change_summary` gives them.
         manifest_list: The path where its manifest list will be.
         manifests: What the list will have.
+
+    Raises:
+        UnsupportedTableError: The table is of version 3, and has no ids for the rows.
     """
+    rows = sum(map(unnumbered_rows, manifests))
+    if (reason := why_not_numbered(metadata, rows)) is not None:
+        raise UnsupportedTableError(
+            f"Cannot commit to {write.table}, nothing was committed: {reason}. Find out who wrote its metadata so, "
+            "and write to another table until that is mended; `iceberg-ds verify` says more."
+        )
     parent = write_base(metadata, write.route)
     markers = marker_summary(write.numbered) if write.numbered else {}
     if write.numbered and write.route.converts:
@@ -252,7 +269,7 @@ def new_snapshot(  # noqa: PLR0913, PLR0917  # the last one is seldom given
         summary=summary,
         schema_id=metadata.current_schema_id,
         first_row_id=next_row_id(metadata) if has_row_ids else None,
-        added_rows=sum(map(unnumbered_rows, manifests)) if has_row_ids else None,
+        added_rows=rows if has_row_ids else None,
     )
 
 

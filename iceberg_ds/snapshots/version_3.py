@@ -46,6 +46,8 @@ _CONTENT_OFFSET, _CONTENT_SIZE = _POSITIONS[144], _POSITIONS[145]
 _LIST_FIELDS = MANIFEST_LIST_FILE_SCHEMAS[VERSION_3].fields
 # Spec, "Manifest Lists": first_row_id.
 _LIST_FIRST_ROW_ID = [field.field_id for field in _LIST_FIELDS].index(520)
+# Row ids, and the one that follows the last, are of type long.
+_HIGHEST_ROW_ID = 2**63 - 1
 _LISTED: AvroLayout[ManifestFile] = AvroLayout(
     schema=MANIFEST_LIST_FILE_SCHEMAS[VERSION_3],
     types={-1: ManifestFile, 508: PartitionFieldSummary},
@@ -175,6 +177,34 @@ def next_row_id(metadata: TableMetadata) -> int:
     """Return the first row id that is free in a table of version 3; 0 in one that is not in a catalog yet."""
     number = getattr(metadata, "next_row_id", None)
     return 0 if number is None else int(number)
+
+
+def why_not_numbered(metadata: TableMetadata, rows: int = 0) -> str | None:
+    """Return why a table of version 3 has no ids for so many new rows, None if it has, or is of an older version.
+
+    Tables that were upgraded have snapshots from before that state no ids.
+    """
+    if metadata.format_version < VERSION_3:
+        return None
+    following = getattr(metadata, "next_row_id", None)
+    if following is None:
+        return "its metadata has no next-row-id, and its new rows would get ids that other rows have"
+    if following < 0:
+        return f"its next-row-id is {following}, and row ids begin at 0"
+    end, last = 0, None
+    for snapshot in metadata.snapshots:
+        first, added = snapshot.first_row_id, snapshot.added_rows
+        if first is not None and added is not None and first + added > end:
+            end, last = first + added, snapshot.snapshot_id
+    if following < end:
+        return (
+            f"its next-row-id is {following}, and snapshot {last} has given the row ids below {end}: new rows would "
+            "get ids that other rows have"
+        )
+    if following + rows > _HIGHEST_ROW_ID:
+        wanted = rows or "some"
+        return f"its next-row-id is {following}, row ids end at {_HIGHEST_ROW_ID}, and its new rows need {wanted}"
+    return None
 
 
 def with_settled_ids(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> list[ManifestFile]:

@@ -12,6 +12,7 @@ _PLANS = "unit/planning/test_version_3.py::"
 _DAMAGED = "unit/inspect/test_damaged_version_3.py::"
 _DEFAULTS = "unit/table/test_defaults.py::"
 _WRITES = "unit/writers/test_default_values.py::"
+_NEXT = "unit/commit/test_next_row_id.py::"
 _FOOTERS = "unit/writers/test_parquet_footer.py::"
 _VARIANTS = "unit/table/test_variant.py::"
 _ENCODED = "unit/table/test_variant_encoding.py::"
@@ -25,6 +26,47 @@ VERSION_3: tuple[Mutation, ...] = (
         before="first_row_id=next_row_id(metadata) if has_row_ids else None",
         after="first_row_id=0 if has_row_ids else None",
         tests=(_NUMBERED,),
+    ),
+    Mutation(
+        name="rows get ids from 0 on in a table without a next row id",
+        file="snapshots/version_3.py",
+        before="    if following is None:\n",
+        after="    if (following := following or 0) < 0:\n",
+        tests=(
+            _NEXT + "test_table_that_would_give_row_ids_twice_is_refused_before_rows_are_written",
+            _NEXT + "test_commit_is_refused_and_its_files_are_deleted",
+        ),
+    ),
+    Mutation(
+        name="rows get ids that snapshots have given, in a table whose next row id is too low",
+        file="snapshots/version_3.py",
+        before="    if following < end:\n",
+        after="    if following < 0:\n",
+        tests=(
+            _NEXT + "test_table_that_would_give_row_ids_twice_is_refused_before_rows_are_written",
+            _NEXT + "test_commit_is_refused_and_its_files_are_deleted",
+        ),
+    ),
+    Mutation(
+        name="rows get ids beyond the highest",
+        file="snapshots/version_3.py",
+        before="    if following + rows > _HIGHEST_ROW_ID:",
+        after="    if following > _HIGHEST_ROW_ID:",
+        tests=(_NEXT + "test_rows_that_need_ids_beyond_the_highest_are_refused",),
+    ),
+    Mutation(
+        name="a commit numbers rows anew after the table was damaged",
+        file="snapshots/snapshot.py",
+        before="if (reason := why_not_numbered(metadata, rows)) is not None:",
+        after="if (reason := None) is not None:",
+        tests=(_NEXT + "test_commit_is_refused_and_its_files_are_deleted",),
+    ),
+    Mutation(
+        name="all rows are written before a table without ids for them is refused",
+        file="planning/decide.py",
+        before="if (unnumbered := why_not_numbered(metadata)) is not None:",
+        after="if (unnumbered := None) is not None:",
+        tests=(_NEXT + "test_table_that_would_give_row_ids_twice_is_refused_before_rows_are_written",),
     ),
     Mutation(
         name="two manifests of a snapshot get the same row ids",
