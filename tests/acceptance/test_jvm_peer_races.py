@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from pyiceberg.manifest import DataFileContent
+from pyiceberg.table.update import SetPropertiesUpdate
 from support.checks.reader import listed, rows_of
-from support.exhaustive import EXHAUSTIVE, few
+from support.exhaustive import EXHAUSTIVE
 from support.keys.conversions import convert, keyed_deletes, meanwhile
 from support.keys.epochs import LAYOUTS
 from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, plan_by_keys
@@ -25,6 +26,7 @@ from support.keys.upserts import apart, upsert
 from support.peer.held_commits import Held, HeldCatalog, serve_held_catalog
 from support.peer.jvm_peer import CATALOG, JvmPeer
 from support.tables.delete_files import delete_positions
+from support.tables.reading import read_by_tasks
 from support.tables.sink import Sink
 
 import iceberg_ds
@@ -38,6 +40,8 @@ pytestmark = [
 
 Rows = list[tuple[Any, ...]]
 
+# Rows that are deleted from `FIRST`.
+HIDDEN = (3, 7)
 LAYOUT_NAMES = ("none", "by the key")
 # Rows 3 and 7 are hidden by position deletes. The deletes by keys of `OLD`, if there are any, are older than all races.
 FIRST = [[(key, "EU", key) for key in range(4)], [(key, "US", key) for key in range(4, 8)]]
@@ -195,12 +199,13 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """A table, what is done to it, and the rows that it has before."""
+    """A table, what is done to it, and the rows that it has before, in version 3 with the id of each by its key."""
 
     sink: Sink
     table: str
     theirs: Theirs
     before: Rows
+    row_ids: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def statement(self) -> str:
@@ -208,25 +213,44 @@ class Race:
         return self.theirs.statement.format(t=f"db.{self.table}")
 
 
-def prepare(races: HeldCatalog, ours: Ours, theirs: Theirs) -> Race:
-    """Make a table of two data files of which position deletes hide rows, and with older deletes by keys perhaps."""
+def prepare(races: HeldCatalog, ours: Ours, theirs: Theirs, version: str = "2") -> Race:
+    """Make a table of two data files with rows that are hidden by position, and with older deletes by keys perhaps."""
     number = next(_numbers)
     table = f"t{number}"
     sink = races.sink(table)
-    sink.create(KEYED_SCHEMA, LAYOUTS[LAYOUT_NAMES[number % 2]][0])
-    with sink.table().transaction() as change:
-        change.set_properties({"commit.retry.min-wait-ms": "1", **theirs.properties})
+    sink.create(KEYED_SCHEMA, LAYOUTS[LAYOUT_NAMES[number % 2]][0], format_version=version)
+    properties = SetPropertiesUpdate(updates={"commit.retry.min-wait-ms": "1", **theirs.properties})
+    sink.catalog.send(sink.table(), (), (properties,))
     named = [[dict(zip(COLUMNS.names, row, strict=True)) for row in part] for part in FIRST]
     sink.commit(sink.write(*named, schema=COLUMNS))
+    before = [row for part in FIRST for row in part if row[0] not in HIDDEN]
+    if version == "3":
+        upsert(sink, "position", *apart([("D", key, None, None, 0) for key in HIDDEN]))
+        return Race(sink=sink, table=table, theirs=theirs, before=before, row_ids=row_ids_of(sink))
     for found in listed(sink.table())[DataFileContent.DATA]:
         for position, row in enumerate(found.rows()):
-            if row["id"] in {3, 7}:
+            if row["id"] in HIDDEN:
                 delete_positions(sink, found.path, [position])
-    before = [row for part in FIRST for row in part if row[0] not in {3, 7}]
     if ours.has_old_deletes:
         put(sink, *OLD)
         before = applied(before, OLD)
     return Race(sink=sink, table=table, theirs=theirs, before=before)
+
+
+def row_ids_of(sink: Sink) -> dict[int, int]:
+    """Return the ids of the rows of a table of version 3, by their keys."""
+    return {row["id"]: row["_row_id"] for row in read_by_tasks(sink, columns="id,_row_id")}
+
+
+def check_row_ids(race: Race) -> None:
+    """Assert that each row has an id of its own, and those that were there before have the one that they had.
+
+    A key that the runtime deletes may come back by an upsert: then it is another row.
+    """
+    found = row_ids_of(race.sink)
+    assert len(set(found.values())) == len(found), race.theirs.statement
+    stayed = found.keys() & race.row_ids.keys() & {row[0] for row in race.theirs.applied(race.before)}
+    assert {key: found[key] for key in stayed} == {key: race.row_ids[key] for key in stayed}, race.theirs.statement
 
 
 def check(races: HeldCatalog, tables: Mapping[str, tuple[Race, list[Rows]]]) -> None:
@@ -238,20 +262,33 @@ def check(races: HeldCatalog, tables: Mapping[str, tuple[Race, list[Rows]]]) -> 
     for name, (race, allowed) in tables.items():
         found = sorted(read[name])
         assert found in [sorted(rows) for rows in allowed], name
-        assert sorted(tuple(row.values()) for row in rows_of(race.sink.table())) == found, name
-        if not keyed_deletes(race.sink.table()):
-            assert sorted(tuple(row.values()) for row in race.sink.rows()) == found, name
+        assert sorted(tuple(row.values()) for row in read_by_tasks(race.sink)) == found, name
+        if race.row_ids:
+            check_row_ids(race)
+        else:
+            assert sorted(tuple(row.values()) for row in rows_of(race.sink.table())) == found, name
+            if not keyed_deletes(race.sink.table()):
+                assert sorted(tuple(row.values()) for row in race.sink.rows()) == found, name
         options = {"warehouse": str(race.sink.options.warehouse)}
         verified = iceberg_ds.verify(f"db.{race.table}", options=options, deep=True)
         assert verified.ok, f"{name}: {verified}"
 
 
+# What rows with deletion vectors and ids are changed by.
+IN_VERSION_3 = [("upsert by marks", "3"), ("upsert by rewriting", "3")]
+
+
+def theirs_of(version: str) -> dict[str, Theirs]:
+    """Return what the runtime does to tables of a version: there is nothing to do for it where it would not commit."""
+    return {kind: theirs for kind, theirs in THEIRS.items() if version == "2" or "position deletes" not in kind}
+
+
 @EXHAUSTIVE
-@pytest.mark.parametrize("name", few(1, OURS))
-def test_runtime_that_began_before_lands_rightly_or_is_refused(races: HeldCatalog, name: str) -> None:
+@pytest.mark.parametrize(("name", "version"), [*((name, "2") for name in OURS), *IN_VERSION_3])
+def test_runtime_that_began_before_lands_rightly_or_is_refused(races: HeldCatalog, name: str, version: str) -> None:
     """Rows that were deleted would come back with a compaction, or an update be lost or made of an old row."""
     ours = OURS[name]
-    prepared = {kind: prepare(races, ours, theirs) for kind, theirs in THEIRS.items()}
+    prepared = {kind: prepare(races, ours, theirs, version) for kind, theirs in theirs_of(version).items()}
     held: dict[str, Held] = {kind: races.begin(race.table, race.statement) for kind, race in prepared.items()}
     tables = {}
 
@@ -268,14 +305,17 @@ def test_runtime_that_began_before_lands_rightly_or_is_refused(races: HeldCatalo
 
 
 @EXHAUSTIVE
-@pytest.mark.parametrize("name", few(1, [name for name in OURS if name != "epoch and conversion by rewriting"]))
-def test_sink_that_began_before_lands_rightly(races: HeldCatalog, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [*((name, "2") for name in OURS if name != "epoch and conversion by rewriting"), *IN_VERSION_3],
+)
+def test_sink_that_began_before_lands_rightly(races: HeldCatalog, name: str, version: str) -> None:
     """Rows that the runtime changed or moved meanwhile would be there twice, be lost, or come back."""
     ours = OURS[name]
     tables = {}
 
-    for number, (kind, theirs) in enumerate(THEIRS.items()):
-        race = prepare(races, ours, theirs)
+    for number, (kind, theirs) in enumerate(theirs_of(version).items()):
+        race = prepare(races, ours, theirs, version)
         step = ours.steps[(number + list(OURS).index(name)) % len(ours.steps)]
         with meanwhile(step, lambda race=race: races.jvm.run(race.statement)) as done:  # type: ignore[misc]  # bound now
             ours.run(race.sink)

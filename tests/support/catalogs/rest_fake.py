@@ -28,10 +28,11 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import CommitTableRequest, StagedTable, Table
+from pyiceberg.table import CommitTableRequest, CommitTableResponse, StagedTable, Table
 from support.services.tls_files import TlsFiles
 
 from iceberg_ds.catalog.own_storage import with_own_storage
+from iceberg_ds.snapshots.version_3 import metadata_json
 from iceberg_ds.table.requests import CommitRequest
 
 TOKEN_PATH = "/v1/oauth/tokens"  # noqa: S105  # a path
@@ -115,6 +116,7 @@ class RestFake:
         idle_s: Seconds after which it closes an idle connection without a word, None for never.
         loses: Tables whose change the next request for several tables loses, although it is answered.
         before: Called with each request before it is carried out; may take its time.
+        land: Changes a table; None for PyIceberg's own way, which does not write version 3.
     """
 
     uri: str
@@ -132,6 +134,7 @@ class RestFake:
     idle_s: float | None = None
     loses: tuple[str, ...] = ()
     before: Callable[[Recorded], None] = lambda _: None
+    land: Callable[[Table, CommitRequest], CommitTableResponse] | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def asked(self, method: str, path: str) -> list[Recorded]:
@@ -222,7 +225,7 @@ class RestFake:
             table = self.tables.load_table(identifier)
         except NoSuchTableError:
             table = StagedTable(identifier, None, None, None, self.tables)
-        done = self.tables.commit_table(table, request.requirements, request.updates)
+        done = (self.land or _land)(table, CommitRequest(requirements=request.requirements, updates=request.updates))
         return 200, json.loads(done.model_dump_json())
 
     def _commit_together(self, changes: list[CommitTableRequest]) -> tuple[int, None]:
@@ -242,10 +245,14 @@ class RestFake:
         return 204, None
 
     def _shown(self, table: Table) -> dict[str, Any]:
-        answer = {"metadata": json.loads(table.metadata.model_dump_json()), "config": {}}
+        answer = {"metadata": json.loads(metadata_json(table.metadata)), "config": {}}
         if table.metadata_location is not None:
             answer["metadata-location"] = table.metadata_location
         return answer | self.vend(table)
+
+
+def _land(table: Table, request: CommitRequest) -> CommitTableResponse:
+    return table.catalog.commit_table(table, request.requirements, request.updates)
 
 
 def _error(code: int, message: str) -> dict[str, Any]:
