@@ -162,13 +162,14 @@ def is_global(spec: PartitionSpec) -> bool:
     return all(isinstance(part.transform, VoidTransform) for part in spec.fields)
 
 
-def plan_work(
+def plan_work(  # noqa: PLR0913  # the last ones are seldom given
     live: LiveFiles,
     sources: Sequence[KeySource],
     specs: Mapping[int, PartitionSpec],
     key_types: Mapping[int, IcebergType],
     *,
     with_all: bool = False,
+    known: KnownKeys | None = None,
 ) -> list[FileWork]:
     """Return the data files that may have rows with some of the keys, each with the files to read for it.
 
@@ -178,14 +179,15 @@ def plan_work(
         specs: The table's partition specs, by spec id.
         key_types: The types of all key columns, by field id.
         with_all: Whether to return the other data files, too.
+        known: What is known from other snapshots of the table; None for nothing.
     """
-    facts = FactsOf(key_types)
-    keys = _Applying([_Keys.of(source, facts) for source in sources], specs)
+    known = KnownKeys() if known is None else known
+    keys = _Applying(known.files(sources, key_types), specs)
     positions = _positions_of(live)
     shared: dict[tuple[int, ...], _Wanted] = {}
     work = []
     for found in live.data:
-        applied = [some for some in keys.to(found) if some.may_share_rows(found.data_file, facts)]
+        applied = known.applying(found, keys.to(found))
         if not (applied or with_all):
             continue
         # Data files share equal combinations, so that the pickled work is short.
@@ -269,6 +271,57 @@ class _Keys(_Deletes):
         return may_share_rows(facts(data_file, self.key_file.field_ids), self.facts)
 
 
+class KnownKeys:
+    """Which files of keys may have rows of which data files, over snapshots of a table that are planned one by one.
+
+    A snapshot mostly has the files of the one before and a few more: only what is new is compared.
+    """
+
+    def __init__(self) -> None:
+        self._types: Mapping[int, IcebergType] = {}
+        # A path may come again with another sequence number, as another file.
+        self._files: dict[tuple[str, int | None], _Keys] = {}
+        self._compared: dict[tuple[str, int], _Compared] = {}
+
+    def files(self, sources: Iterable[KeySource], key_types: Mapping[int, IcebergType]) -> list[_Keys]:
+        """Return files of keys with what their metrics say; the same objects for the same files and types."""
+        if key_types != self._types:
+            self._types, self._files, self._compared = key_types, {}, {}
+        found = []
+        for source in sources:
+            name = source.data_file.file_path, source.sequence_number
+            if name not in self._files:
+                self._files[name] = _Keys.of(source, FactsOf(key_types))
+            found.append(self._files[name])
+        return found
+
+    def applying(self, found: LiveFile, keys: list[_Keys]) -> list[_Keys]:
+        """Return those of some files of keys that may have keys of a data file's rows."""
+        name = found.path, found.sequence_number
+        before = self._compared.get(name)
+        if before is None or keys[: len(before.keys)] != before.keys:
+            before = _Compared(keys=[], sharing=[], facts=FactsOf(self._types))
+        added = keys[len(before.keys) :]
+        sharing = [*before.sharing, *(some for some in added if some.may_share_rows(found.data_file, before.facts))]
+        self._compared[name] = _Compared(keys=keys, sharing=sharing, facts=before.facts)
+        return sharing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """What a data file was compared with.
+
+    Attributes:
+        keys: The files of keys, in order.
+        sharing: Those of them that may have keys of its rows.
+        facts: What its metrics say.
+    """
+
+    keys: list[_Keys]
+    sharing: list[_Keys]
+    facts: FactsOf
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Positions(_Deletes):
     """A position delete file.
@@ -310,8 +363,8 @@ class _Wanted:
 
     @classmethod
     def of(cls, applied: Iterable[_Keys]) -> _Wanted:
-        keys = tuple(some.key_file for some in applied)
-        return cls(keys=keys, columns=frozenset(number for key in keys for number in key.field_ids))
+        keys = tuple([some.key_file for some in applied])
+        return cls(keys=keys, columns=frozenset().union(*{key.field_ids for key in keys}))
 
 
 _AnyDeletes = TypeVar("_AnyDeletes", bound=_Deletes)

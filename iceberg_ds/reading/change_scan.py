@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.deletes.index import LiveFile, all_specs
+from iceberg_ds.deletes.index import KnownKeys, LiveFile, all_specs
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
@@ -197,6 +197,7 @@ class _Planner:
         self._io = io
         self._schema = schema
         self._files = known  # of the manifests that were read for the last steps
+        self._keys = KnownKeys()
         self._last: tuple[int, list[str], _State] | None = None
 
     def states(self, steps: Sequence[ChangeStep]) -> Iterator[tuple[_Look, _State, _State]]:
@@ -241,7 +242,7 @@ class _Planner:
         key = (0 if snapshot is None else snapshot.snapshot_id, [one.manifest_path for one in manifests])
         if self._last is None or self._last[:2] != key:
             files = [live for manifest in manifests for live in self._files[manifest.manifest_path]]
-            plan = plan_files(self._name, self._metadata, self._schema, snapshot, files)
+            plan = plan_files(self._name, self._metadata, self._schema, snapshot, files, known=self._keys)
             keys = (one for one in files if one.data_file.content is DataFileContent.EQUALITY_DELETES)
             self._last = (*key, _State(plan=plan, key_files=frozenset((one.path, one.sequence_number) for one in keys)))
         return self._last[2]

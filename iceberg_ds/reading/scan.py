@@ -29,7 +29,16 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
 
-from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work, why_not_readable
+from iceberg_ds.deletes.index import (
+    KeySource,
+    KnownKeys,
+    LiveFile,
+    LiveFiles,
+    all_specs,
+    key_types,
+    plan_work,
+    why_not_readable,
+)
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError, UnsupportedTableError
@@ -217,10 +226,24 @@ def plan_scan(  # noqa: PLR0913  # all but three by name
     return replace(plan, left_out=total - len(plan.tasks), inside=inside)
 
 
-def plan_files(
-    name: str, metadata: TableMetadata, schema: Schema, snapshot: Snapshot | None, files: Sequence[LiveFile]
+def plan_files(  # noqa: PLR0913  # the last one is seldom given
+    name: str,
+    metadata: TableMetadata,
+    schema: Schema,
+    snapshot: Snapshot | None,
+    files: Sequence[LiveFile],
+    *,
+    known: KnownKeys | None = None,
 ) -> ScanPlan:
     """Return what a read of some live files of a snapshot has to read, all their delete files among them.
+
+    Args:
+        name: Identifier of the table, for messages.
+        metadata: The table.
+        schema: The columns.
+        snapshot: The snapshot; None for one without files.
+        files: The files.
+        known: As for `plan_work`.
 
     Raises:
         UnsupportedTableError: A file or a column cannot be read, or a file is listed twice.
@@ -232,7 +255,7 @@ def plan_files(
     except ValueError as problem:
         raise UnsupportedTableError(f"Cannot read {name}: {problem}.") from problem
     specs = all_specs(metadata)
-    work = plan_work(live, [*map(KeySource.of, live.equalities)], specs, types, with_all=True)
+    work = plan_work(live, [*map(KeySource.of, live.equalities)], specs, types, with_all=True, known=known)
     entry_of = {found.path: found.data_file for found in live.data}
     tasks = [_task(item, entry_of[item.path]) for item in work]
     applied = {path for task in tasks for path in task.work.positions}

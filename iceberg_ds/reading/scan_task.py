@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pyiceberg.manifest import DataFile
 
@@ -11,6 +12,8 @@ from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.reading.lives import FileId
 from iceberg_ds.snapshots.version_3 import lineage_of
 from iceberg_ds.table.lineage import FileLineage
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +65,22 @@ class ScanTask:
 
     def beside(self, other: ScanTask) -> ScanTask:
         """Return the same file with those of its deletes alone that it does not have in another snapshot."""
-        known = {*other.work.keys, *other.work.positions}
         work = replace(
             self.work,
-            keys=tuple(key for key in self.work.keys if key not in known),
-            positions=tuple(path for path in self.work.positions if path not in known),
+            keys=_without(self.work.keys, other.work.keys),
+            positions=_without(self.work.positions, other.work.positions),
             vector=None if self.work.vector == other.work.vector else self.work.vector,
         )
         return replace(self, work=work)
+
+
+def _without(these: tuple[_Item, ...], those: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    """Return what others lack, in order; at once if both begin alike, as deletes of following snapshots do."""
+    common = min(len(these), len(those))
+    if these[:common] == those[:common]:
+        return these[common:]
+    known = set(those)
+    return tuple(item for item in these if item not in known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

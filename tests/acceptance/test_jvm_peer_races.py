@@ -181,6 +181,7 @@ REFUSALS = (
     "found new delete",
     "new position delete",
     "conflicting",
+    "concurrently added DV",
     "missing data files",
     "Missing required files",
     "Deleted manifest",
@@ -222,7 +223,8 @@ def prepare(races: HeldCatalog, ours: Ours, theirs: Theirs, version: str = "2") 
     properties = SetPropertiesUpdate(updates={"commit.retry.min-wait-ms": "1", **theirs.properties})
     sink.catalog.send(sink.table(), (), (properties,))
     named = [[dict(zip(COLUMNS.names, row, strict=True)) for row in part] for part in FIRST]
-    sink.commit(sink.write(*named, schema=COLUMNS))
+    for parts in [named] if version == "2" else [[part] for part in named]:  # several manifests to merge
+        sink.commit(sink.write(*parts, schema=COLUMNS))
     before = [row for part in FIRST for row in part if row[0] not in HIDDEN]
     if version == "3":
         upsert(sink, "position", *apart([("D", key, None, None, 0) for key in HIDDEN]))

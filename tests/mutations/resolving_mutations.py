@@ -93,6 +93,20 @@ RESOLVING: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="a read of changes looks for the deletes that a data file had in another snapshot",
+        file="deletes/index.py",
+        before="if before is None or keys[: len(before.keys)] != before.keys:",
+        after="if before is None:",
+        tests=(_SCAN + "test_what_is_known_of_other_snapshots_changes_no_plan",),
+    ),
+    Mutation(
+        name="a data file that came back under its name is taken for the one that was there before",
+        file="deletes/index.py",
+        before="name = found.path, found.sequence_number\n        before",
+        after="name = found.path, 0\n        before",
+        tests=(_SCAN + "test_file_that_is_two_files_over_time_is_planned_as_each",),
+    ),
+    Mutation(
         name="a delete by key applies to rows of its own commit",
         file="deletes/index.py",
         before="self.files[bisect_right(self.numbers, number) :]",

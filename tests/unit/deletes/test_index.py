@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import pickle
+import random
+from typing import Any
 
 import pytest
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, DataFileContent
 from support.tables.live_files import BY_DAY, BY_REGION, KEY, PATH_ID, SPECS, TYPES, VOID, keys, live, positions
 
-from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, applying_positions, only_path, plan_work
+from iceberg_ds.deletes.index import (
+    KeySource,
+    KnownKeys,
+    LiveFile,
+    LiveFiles,
+    applying_positions,
+    only_path,
+    plan_work,
+)
 from iceberg_ds.deletes.work import FileWork
 
 
@@ -181,3 +191,45 @@ def test_work_travels_without_the_metrics_of_its_files() -> None:
     assert sent == item
     assert sent.place == (BY_REGION, item.place[1])
     assert sent.data_file.lower_bounds is None
+
+
+def _random_file(draw: random.Random, number: int, name: str) -> LiveFile:
+    """Return a data file, or one of deletes by key, of the whole table or of a region, with keys of some range."""
+    low = draw.randrange(20)
+    bounds = {KEY: (low.to_bytes(8, "little"), (low + draw.randrange(6)).to_bytes(8, "little"))}
+    place: dict[str, Any] = draw.choice(
+        [{}, {"spec": BY_REGION, "partition": ("EU",)}, {"spec": BY_REGION, "partition": ("US",)}]
+    )
+    made = draw.choice([live, live, keys])(name, number, bounds=bounds, **place)
+    return _without_nulls(made) if made.data_file.content == DataFileContent.DATA else made
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_known_of_other_snapshots_changes_no_plan(seed: int) -> None:
+    """A read of changes would look for the deletes of another snapshot, or miss some."""
+    draw = random.Random(seed)  # noqa: S311
+    known, files, applying = KnownKeys(), dict[str, LiveFile](), 0
+    for number in range(1, 25):
+        for _ in range(draw.randrange(4)):
+            name = f"f{draw.randrange(30)}"  # a name may come again, as another file
+            files[name] = _random_file(draw, max(1, number - draw.choice([0, 0, 0, 3])), name)
+        for name in draw.sample(sorted(files), min(len(files), draw.choice([0, 0, 0, 0, 1, 1, len(files) // 3]))):
+            del files[name]
+        found = LiveFiles.of(files.values())
+        sources = [KeySource.of(source) for source in found.equalities]
+
+        anew = plan_work(found, sources, SPECS, TYPES, with_all=True)
+
+        assert plan_work(found, sources, SPECS, TYPES, with_all=True, known=known) == anew
+        applying += sum(len(item.keys) for item in anew)
+    assert applying
+
+
+def test_file_that_is_two_files_over_time_is_planned_as_each() -> None:
+    """What is known of a file would be taken for that of another one that came later under its name."""
+    low, high = (5).to_bytes(8, "little"), (9).to_bytes(8, "little")
+    known, deletes = KnownKeys(), _without_nulls(keys("d", 2, bounds={KEY: (low, low)}))
+    for bounds, number, expected in ((low, 1, ["d"]), (high, 0, []), (low, 1, ["d"])):
+        found = LiveFiles.of([_without_nulls(live("f", number, bounds={KEY: (bounds, bounds)})), deletes])
+        (item,) = plan_work(found, [KeySource.of(deletes)], SPECS, TYPES, with_all=True, known=known)
+        assert [key.path for key in item.keys] == expected
