@@ -45,6 +45,7 @@ from iceberg_ds.maintenance import rewrite_position_deletes as rewriting
 from iceberg_ds.maintenance.position_delete_tasks import Target, portions
 from iceberg_ds.maintenance.rewrite_position_deletes import PositionDeleteRewrite, Selection, Sizes, select
 from iceberg_ds.metrics.commit_meter import CommitMeter
+from iceberg_ds.snapshots.version_3 import in_version
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -441,7 +442,7 @@ def test_files_that_are_not_parquet_are_refused(filled: Sink, monkeypatch: pytes
 def test_version_3_is_refused(filled: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Position deletes would be written where the format wants deletion vectors."""
     table = filled.table()
-    table.metadata = table.metadata.model_copy(update={"format_version": 3})
+    table.metadata = in_version(table.metadata, 3)
     monkeypatch.setattr(type(filled.catalog), "load_table", lambda *_: table)
 
     with pytest.raises(
