@@ -17,6 +17,7 @@ _DAMAGED = (
     "The file is damaged: restore it from a backup of the store, or register the table by an earlier metadata file"
 )
 _NO_JSON = "json_invalid"
+_NO_VERSION = "union_tag_invalid"  # the format version is none of those that are known
 _METADATA = "metadata"
 # What stands before the metadata's own names where pydantic says a place: its field in an answer, and its version.
 _AROUND = frozenset({_METADATA, "1", "2", "3"})
@@ -51,7 +52,7 @@ def telling_unparsed(*, of_answer: bool = False) -> Iterator[None]:
         yield
     except Exception as error:  # of PyIceberg's parsers, each of which raises its own
         problems = _problems(error)
-        if of_answer and problems and not _is_in_metadata(problems[0]["loc"]):
+        if of_answer and problems and not _is_of_metadata(problems[0]):
             raise
         is_damaged = bool(problems) and problems[0]["type"] == _NO_JSON
         reason = _reason(problems) if problems else f"{type(error).__name__}: {error}"
@@ -64,9 +65,10 @@ def _problems(error: BaseException) -> Sequence[ErrorDetails]:
     return found.errors(include_url=False, include_context=False) if isinstance(found, ValidationError) else ()
 
 
-def _is_in_metadata(place: Sequence[str | int]) -> bool:
-    """Return whether a place in an answer is one in the metadata, rather than the answer without any."""
-    return len(place) > 1 and place[0] == _METADATA
+def _is_of_metadata(problem: ErrorDetails) -> bool:
+    """Return whether a problem with an answer is one of the metadata in it, rather than that there is none."""
+    place = problem["loc"]
+    return place[:1] == (_METADATA,) and (len(place) > 1 or problem["type"] == _NO_VERSION)
 
 
 def _reason(problems: Sequence[ErrorDetails]) -> str:

@@ -181,7 +181,7 @@ def plan_work(  # noqa: PLR0913  # the last ones are seldom given
         with_all: Whether to return the other data files, too.
         known: What is known from other snapshots of the table; None for nothing.
     """
-    known = KnownKeys() if known is None else known
+    known = KnownKeys(is_kept=False) if known is None else known
     keys = _Applying(known.files(sources, key_types), specs)
     positions = _positions_of(live)
     shared: dict[tuple[int, ...], _Wanted] = {}
@@ -275,9 +275,13 @@ class KnownKeys:
     """Which files of keys may have rows of which data files, over snapshots of a table that are planned one by one.
 
     A snapshot mostly has the files of the one before and a few more: only what is new is compared.
+
+    Args:
+        is_kept: Whether more than one snapshot is planned: what is kept grows with data files times files of keys.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_kept: bool = True) -> None:
+        self._is_kept = is_kept
         self._types: Mapping[int, IcebergType] = {}
         # A path may come again with another sequence number, as another file.
         self._files: dict[tuple[str, int | None], _Keys] = {}
@@ -303,7 +307,8 @@ class KnownKeys:
             before = _Compared(keys=[], sharing=[], facts=FactsOf(self._types))
         added = keys[len(before.keys) :]
         sharing = [*before.sharing, *(some for some in added if some.may_share_rows(found.data_file, before.facts))]
-        self._compared[name] = _Compared(keys=keys, sharing=sharing, facts=before.facts)
+        if self._is_kept:
+            self._compared[name] = _Compared(keys=keys, sharing=sharing, facts=before.facts)
         return sharing
 
 

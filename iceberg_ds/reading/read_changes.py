@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, MapType, NestedField
 from pyspark.sql import DataFrame, SparkSession
 
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.reading.change_history import Bound, ChangeRange, find_range
 from iceberg_ds.reading.change_rows import net_changes, with_updates, without_carry_overs
 from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
@@ -23,7 +23,7 @@ from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_files import together
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.nested_fields import at_any_depth
-from iceberg_ds.table.spark_types import spark_struct
+from iceberg_ds.table.spark_types import UnreadTypeError, spark_struct, spark_type
 from iceberg_ds.table.variant import holds_variant
 
 logger = logging.getLogger(__name__)
@@ -92,9 +92,9 @@ def read_changes(  # noqa: PLR0913  # all but two by name
     chosen = {key: text for key, text in given.items() if key != "branch"} | _as_options(found, schema)
     planned = ReadRequest.of(chosen).plan(loaded)
     one_sided, mixed = _by_sides(planned.plan.tasks, is_net=net)
-    why = why_by_python(spark, planned if mixed else replace(planned, fields=shown), reader)
     if mixed:
         _require_comparable(name, schema)
+    why = why_by_python(spark, planned if mixed else replace(planned, fields=shown), reader)
     if mixed and why is not None:  # tasks plan anew, and read all
         one_sided, mixed = [], [*one_sided, *mixed]
     frames = []
@@ -132,11 +132,21 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
 
 
 def _require_comparable(name: str, schema: Schema) -> None:
-    """Refuse to compare rows of a table with variants in lists or maps: all columns say whether a row was changed.
+    """Refuse to compare rows that Spark cannot compare: all columns say whether a row was changed.
 
     Raises:
-        OptionError: It has such a column.
+        OptionError: A column is a list or map of variants.
+        UnsupportedTableError: Spark has no type for a column.
     """
+    for field in schema.fields:
+        try:
+            spark_type(field.field_type)
+        except UnreadTypeError as unread:
+            raise UnsupportedTableError(
+                f"Cannot read changes of {name}: snapshots both deleted and inserted rows, all columns of which are "
+                f"compared, and column '{field.name}' holds {unread}. Read between snapshots that do either, without "
+                "net; or drop the column."
+            ) from None
     lists = (one for one in at_any_depth(schema.fields) if isinstance(one.field_type, ListType | MapType))
     if (found := next((one for one in lists if holds_variant(one.field_type)), None)) is not None:
         raise OptionError(

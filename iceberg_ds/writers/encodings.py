@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -77,12 +77,12 @@ class ChosenEncodings:
     """The encodings of one task attempt's files, of whichever tables.
 
     They are chosen once for all row groups with the same columns and about the same number of rows: another table's
-    rows of the same shape are mostly alike, and if they are not, files are a little larger. A column without values
-    says nothing of one with values.
+    rows of the same shape are mostly alike, and if they are not, files are a little larger. A column is decided on when
+    a row group first has values in it.
     """
 
     def __init__(self) -> None:
-        self._chosen: dict[_Kind, Encodings] = {}
+        self._chosen: dict[_Kind, _Choice] = {}
         self._rows: Counter[_Kind] = Counter()  # rows of small row groups before the choice
 
     def of(
@@ -97,12 +97,24 @@ class ChosenEncodings:
             options: As for `choose_encodings`.
         """
         kind = _Kind.of(rows, settings, options)
-        if kind in self._chosen:
-            return self._chosen[kind]
-        self._rows[kind] += rows.num_rows
-        if self._rows[kind] < LEAST_ROWS or rows.num_rows < LEAST_GROUP_ROWS:
-            return DEFAULT_ENCODINGS
-        return self._chosen.setdefault(kind, choose_encodings(rows, leaves, settings, options))
+        choice = self._chosen.get(kind)
+        if choice is None:
+            self._rows[kind] += rows.num_rows
+            if self._rows[kind] < LEAST_ROWS or rows.num_rows < LEAST_GROUP_ROWS:
+                return DEFAULT_ENCODINGS
+            choice = _Choice(undecided=frozenset(range(rows.num_columns)), encodings=Encodings(dictionary=()))
+        valued = [number for number in sorted(choice.undecided) if rows.column(number).null_count < rows.num_rows]
+        if valued and rows.num_rows >= LEAST_GROUP_ROWS:
+            chosen = choose_encodings(rows.select(valued), _leaves_of(valued, leaves), settings, options)
+            choice = choice.deciding(valued, chosen)
+        self._chosen[kind] = choice
+        return choice.encodings
+
+
+def _leaves_of(columns: Sequence[int], leaves: Iterable[Leaf]) -> list[Leaf]:
+    """Return the leaves of some columns, with their places among these."""
+    places: dict[object, int] = {number: place for place, number in enumerate(columns)}
+    return [replace(leaf, path=(places[leaf.path[0]], *leaf.path[1:])) for leaf in leaves if leaf.path[0] in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +122,41 @@ class _Kind:
     """What row groups have in common that are encoded alike.
 
     Attributes:
-        columns: Name and type of each column, and whether it has any value.
+        columns: Name and type of each column.
         settings: What decides about encodings, and how pages are written.
         magnitude: Of the number of rows.
     """
 
-    columns: tuple[tuple[str, pa.DataType, bool], ...]
+    columns: tuple[tuple[str, pa.DataType], ...]
     settings: tuple[object, ...]
     magnitude: int
 
     @classmethod
     def of(cls, rows: pa.Table, settings: FileSettings, options: Mapping[str, object]) -> _Kind:
-        columns = tuple(
-            (field.name, field.type, values.null_count < rows.num_rows)
-            for field, values in zip(rows.schema, rows.columns, strict=True)
-        )
+        columns = tuple((field.name, field.type) for field in rows.schema)
         decisive = (settings.parquet_encodings, *options.items())
         return cls(columns, decisive, rows.num_rows.bit_length() // _MAGNITUDE_BITS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """The encodings of a kind of row groups.
+
+    Attributes:
+        undecided: Positions of the columns of which no row group had a value so far.
+        encodings: Those of all others.
+    """
+
+    undecided: frozenset[int]
+    encodings: Encodings
+
+    def deciding(self, columns: Iterable[int], chosen: Encodings) -> _Choice:
+        """Return the choice with the encodings of more columns."""
+        encodings = Encodings(
+            dictionary=(*(self.encodings.dictionary or ()), *(chosen.dictionary or ())),
+            others={**self.encodings.others, **chosen.others},
+        )
+        return _Choice(undecided=self.undecided.difference(columns), encodings=encodings)
 
 
 def choose_encodings(

@@ -643,3 +643,16 @@ def test_table_with_a_column_without_a_spark_type_is_read_without_it(
     assert rows(found) == [{"id": 1}, {"id": 2}]
     changes = iceberg_ds.read_changes(spark, NAME, options=house.options, columns=["id"], reader=reader)
     assert rows(changes.select("id")) == [{"id": 0}, {"id": 1}, {"id": 2}]
+
+
+def test_changes_that_are_compared_by_a_column_without_a_spark_type_are_refused(
+    spark: SparkSession, house: Warehouse
+) -> None:
+    """The user would be told to leave a column out that is left out already."""
+    house.append(events(spark, 3))
+    iceberg_ds.update(NAME, {"name": "'x'"}, "id = 0", spark, options=house.options)
+    add_column_of_version_3(sink_of(house), "geometry")
+
+    said = "all columns of which are compared, and column 'other' holds geometry"
+    with pytest.raises(UnsupportedTableError, match=said):
+        iceberg_ds.read_changes(spark, NAME, options=house.options, columns=["id"])

@@ -128,6 +128,21 @@ def test_answer_of_a_rest_server_is_told_alike(edit: Callable[[Json], None], sai
     assert UNKNOWN in refused.value.next_step
 
 
+def test_table_of_a_version_that_nobody_knows_yet_is_told_as_such(sink: Sink) -> None:
+    """The next version of the format would be taken for a server that does not run."""
+
+    def of_version_4(document: Json) -> None:
+        document["format-version"] = 4
+
+    sink.append(1)
+    edit_metadata(sink, of_version_4)
+
+    with MetadataFiles().at_hand(), pytest.raises(UnparsedMetadataError, match="Input tag '4'"):
+        QuickTableResponse.model_validate_json(answer(of_version_4))
+    with pytest.raises(CatalogError, match=f"the table's metadata cannot be parsed: Input tag '4'.*{UNKNOWN}"):
+        sink.catalog.reading_anew().find_table(IDENTIFIER)
+
+
 @pytest.mark.parametrize("text", ["<html>", "{}", '{"metadata-location": 5}'])
 def test_other_answers_stay_what_they_are(text: str) -> None:
     """A wrong address would be taken for a table that is too new."""

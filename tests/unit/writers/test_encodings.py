@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import random
 import uuid
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -272,7 +273,45 @@ def test_table_without_values_in_a_column_does_not_choose_for_others() -> None:
 
     assert "counted" not in of_task(chosen, schema, without).others
     assert of_task(chosen, schema, rows) == choose(schema, rows, settings())
+    assert of_task(chosen, schema, without) == of_task(chosen, schema, rows)
     assert choose(schema, rows, settings()).others["counted"] == "DELTA_BINARY_PACKED"
+
+
+def test_nested_columns_that_get_values_later_are_decided_on_then() -> None:
+    """A choice for some columns would be taken for that of others, whose leaves come elsewhere."""
+    data = [{"tags": [f"{number:09d}"], "s": {"x": number, "flag": "AB"[number % 2]}} for number in range(5_000)]
+    rows = pa.Table.from_pylist(data, schema=file_shape(NESTED).schema)
+    only = [pa.Table.from_pylist([{name: row[name]} for row in data], schema=rows.schema) for name in ("s", "tags")]
+    chosen = ChosenEncodings()
+    of_task(chosen, NESTED, only[0])
+
+    both, whole = of_task(chosen, NESTED, only[1]), choose(NESTED, rows, settings())
+
+    assert set(both.dictionary or ()) == {name for name in whole.dictionary or () if not name.startswith("m.")}
+    assert both.others == whole.others
+    assert both.others["s.x"] == "DELTA_BINARY_PACKED"
+
+
+def test_each_column_is_tried_once_however_many_tables_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task into tables that each fill other columns would take longer for its choices than for its rows."""
+    names = [f"c{number}" for number in range(6)]
+    schema, rows = shaped(dict.fromkeys(names, COLUMNS["counted"]))
+    tried = Counter[str]()
+
+    def counting(part: pa.Table, *others: Any) -> Encodings:
+        tried.update(part.column_names)
+        return choose_encodings(part, *others)
+
+    monkeypatch.setattr(encodings, "choose_encodings", counting)
+    chosen = ChosenEncodings()
+    for number in range(2 ** len(names)):
+        sparse = rows
+        for place, name in enumerate(names):
+            if not number >> place & 1:
+                sparse = sparse.set_column(place, rows.schema.field(name), pa.nulls(ROWS, pa.int64()))
+        of_task(chosen, schema, sparse)
+
+    assert tried == dict.fromkeys(names, 1)
 
 
 @pytest.mark.parametrize(
