@@ -97,9 +97,15 @@ def vector_of(file: DataFile) -> DeletionVector | None:
     """
     if file.content != DataFileContent.POSITION_DELETES or file.file_format is not FileFormat.PUFFIN:
         return None
+    offset, length = _place_of(file)
+    return DeletionVector(path=file.file_path, offset=offset, length=length, cardinality=file.record_count)
+
+
+def _place_of(file: DataFile) -> tuple[int, int]:
+    """Return the offset and the length of the deletion vector that an entry names; raises as `vector_of`."""
     if (place := deletion_vector(file)) is None:
         raise ValueError(f"the entry of {file.file_path} does not say where its deletion vector is")
-    return DeletionVector(path=file.file_path, offset=place[0], length=place[1], cardinality=file.record_count)
+    return place
 
 
 def owner_of(vector: DataFile, owners: Container[str]) -> str:
@@ -112,12 +118,10 @@ def owner_of(vector: DataFile, owners: Container[str]) -> str:
     Raises:
         ValueError: It does not say which, or where it is itself, or that data file has a vector already.
     """
-    path, place = referenced_data_file(vector), deletion_vector(vector)
-    if place is None:
-        raise ValueError(f"the entry of {vector.file_path} does not say where its deletion vector is")
+    path, (offset, _) = referenced_data_file(vector), _place_of(vector)
     if path is None or path in owners:
         told = "does not name its data file" if path is None else f"is the second one of {path}"
-        raise ValueError(f"the deletion vector at {place[0]} in {vector.file_path} {told}")
+        raise ValueError(f"the deletion vector at {offset} in {vector.file_path} {told}")
     return path
 
 
