@@ -8,6 +8,7 @@ where the caller has one. Source: Iceberg spec, "Column Projection".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,28 +19,35 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 from iceberg_ds.table.arrow_schema import repeated
 from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
-from iceberg_ds.table.nested_fields import FIELD_ID_KEY
+from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth
 from iceberg_ds.table.variant import VariantType, as_variants, is_stored_variant
 
 NO_VALUES: Mapping[int, object] = {}
 
 
-def has_field_ids(file_schema: pa.Schema) -> bool:
-    """Return whether every field of a file, at any depth, has a field id."""
-    return all(_has_ids(field) for field in file_schema)
+def has_field_ids(file_schema: pa.Schema, schema: Schema) -> bool:
+    """Return whether every field of a file, at any depth, has a field id; the parts of a variant have none.
+
+    Args:
+        file_schema: The columns of the file.
+        schema: Columns of the table: what is a struct there is no variant, whatever its fields are called.
+    """
+    fields = at_any_depth(schema.fields)
+    structs = frozenset(field.field_id for field in fields if isinstance(field.field_type, StructType))
+    return all(_has_ids(field, structs) for field in file_schema)
 
 
-def _has_ids(field: pa.Field) -> bool:
-    data_type = field.type
-    if field_id(field) is None:
+def _has_ids(field: pa.Field, structs: AbstractSet[int]) -> bool:
+    data_type, number = field.type, field_id(field)
+    if number is None:
         return False
     if pa.types.is_map(data_type):
-        return _has_ids(data_type.key_field) and _has_ids(data_type.item_field)
+        return _has_ids(data_type.key_field, structs) and _has_ids(data_type.item_field, structs)
     if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        return _has_ids(data_type.value_field)
-    if not pa.types.is_struct(data_type) or is_stored_variant(data_type):
+        return _has_ids(data_type.value_field, structs)
+    if not pa.types.is_struct(data_type) or (is_stored_variant(data_type) and number not in structs):
         return True
-    return all(_has_ids(child) for child in data_type)
+    return all(_has_ids(child, structs) for child in data_type)
 
 
 def with_field_ids(file_schema: pa.Schema, mapping: NameMapping) -> pa.Schema:

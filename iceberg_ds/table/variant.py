@@ -24,6 +24,7 @@ from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth, children
 # The first version that reads files with the mark of a variant.
 _LEAST_PYARROW = 22
 _METADATA, _VALUE, _TYPED_VALUE = "metadata", "value", "typed_value"
+_NULL = b"\x00"
 # In a file.
 VARIANT = pa.struct([pa.field(_METADATA, pa.binary(), nullable=False), pa.field(_VALUE, pa.binary(), nullable=False)])
 # Where Spark looks whether a struct is a variant.
@@ -100,7 +101,8 @@ def is_stored_variant(kind: pa.StructType) -> bool:
 def as_variants(values: pa.Array, kind: pa.StructType = VARIANT) -> pa.Array:
     """Return variants as files have them, or as Spark takes them.
 
-    A variant without its part `value`, which no writer should leave, is null, as for Iceberg's Spark runtime.
+    A variant without its part `value`, which no writer should leave, is the null of variants (Parquet spec, "Variant
+    Shredding"), and one without either part is null.
 
     Args:
         values: Variants of either kind, or of a file of another writer.
@@ -114,16 +116,20 @@ def as_variants(values: pa.Array, kind: pa.StructType = VARIANT) -> pa.Array:
     if values.type.get_field_index(_TYPED_VALUE) >= 0:
         raise UnsupportedTableError(
             "Cannot read a column of type variant: a file has it shredded, its values are partly in columns of their "
-            "own types. Spark's Parquet reader reads such files (reader=spark); to have them written anew, set the "
-            "table property write.parquet.shred-variants to false and rewrite the data files with the engine that "
-            "wrote them."
+            "own types. Spark's Parquet reader reads such files (reader=spark), where nothing else is in its way; to "
+            "have them written anew, set the table property write.parquet.shred-variants to false and rewrite the data "
+            "files with the engine that wrote them."
         )
-    is_null = pc.or_(values.is_null(), values.field(_VALUE).is_null())
-    if pc.any(pc.and_not(values.field(_METADATA).is_null(), is_null)).as_py():
+    metadata, value = values.field(_METADATA), values.field(_VALUE)
+    is_null = pc.or_(values.is_null(), pc.and_(metadata.is_null(), value.is_null()))
+    if pc.any(pc.and_not(metadata.is_null(), is_null)).as_py():
         raise UnsupportedTableError(
             "Cannot read a column of type variant: a file has a value without metadata, which would say what it means. "
             "Restore the file from a backup, delete the row, or leave the column out."
         )
+    if value.null_count:
+        value = pc.if_else(pc.and_not(value.is_null(), metadata.is_null()), pa.scalar(_NULL, value.type), value)
+    found = {_METADATA: metadata, _VALUE: value}
     # Where a variant is null its parts may be null, and Parquet has them required.
-    parts = [pc.fill_null(values.field(part.name), b"") for part in kind]
+    parts = [pc.fill_null(found[part.name], b"") for part in kind]
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=is_null if is_null.true_count else None)

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
 from iceberg_ds.table.variant import VARIANT, as_variants, is_sent_variant
+from iceberg_ds.table.variant_bytes import ARRAY, OBJECT, SHORT_TEXT, names_in, parts_at, unsigned_at
 
-# The two low bits of a value's first byte; the others of a flat value are its type.
-_SHORT_TEXT, _OBJECT, _ARRAY = 1, 2, 3
 _NULL = b"\x00"
 _TRUE, _FALSE = b"\x04", b"\x08"
 _INTEGERS = ((b"\x0c", pa.int8()), (b"\x10", pa.int16()), (b"\x14", pa.int32()), (b"\x18", pa.int64()))
@@ -335,7 +334,10 @@ class _Variants:
         parts = as_variants(values)
         found = zip(parts.field("metadata").to_pylist(), parts.field("value").to_pylist(), strict=True)
         try:
-            self._trees = [_tree(value, _names_of(metadata)) if value else _NULL for metadata, value in found]
+            self._trees = [
+                _tree(value, [name.decode() for name in names_in(metadata)]) if value else _NULL
+                for metadata, value in found
+            ]
         except RecursionError:
             raise SchemaMismatchError(
                 f"Cannot write into column '{names.path}': a variant inside has hundreds of levels: filter such rows, "
@@ -359,35 +361,14 @@ _Tree = bytes | list["_Tree"] | dict[str, "_Tree"]
 
 def _tree(value: bytes, names: list[str], at: int = 0) -> _Tree:
     kind, info = value[at] & 3, value[at] >> 2
-    if kind == _SHORT_TEXT:
+    if kind == SHORT_TEXT:
         return value[at : at + 1 + info]
-    if kind not in (_OBJECT, _ARRAY):
-        size = _SIZES.get(info) or 5 + _number(value, at + 1, 4)
+    if kind not in (OBJECT, ARRAY):
+        size = _SIZES.get(info) or 5 + unsigned_at(value, at + 1, 4)
         return value[at : at + size]
-    is_large, offset_width = info >> (4 if kind == _OBJECT else 2) & 1, (info & 3) + 1
-    id_width = (info >> 2 & 3) + 1 if kind == _OBJECT else 0
-    ids_at = at + (5 if is_large else 2)
-    count = _number(value, at + 1, 4 if is_large else 1)
-    offsets_at = ids_at + count * id_width
-    begin = offsets_at + (count + 1) * offset_width
-    offsets = [_number(value, offsets_at + place * offset_width, offset_width) for place in range(count)]
-    parts = [_tree(value, names, begin + offset) for offset in offsets]
-    if kind == _ARRAY:
-        return parts
-    ids = (_number(value, ids_at + place * id_width, id_width) for place in range(count))
-    return dict(zip((names[one] for one in ids), parts, strict=True))
-
-
-def _number(text: bytes, at: int, width: int) -> int:
-    return int.from_bytes(text[at : at + width], "little")
-
-
-def _names_of(metadata: bytes) -> list[str]:
-    width = (metadata[0] >> 6) + 1
-    count = _number(metadata, 1, width)
-    ends = [_number(metadata, 1 + width * (1 + place), width) for place in range(count + 1)]
-    begin = 1 + width * (count + 2)
-    return [metadata[begin + one : begin + other].decode() for one, other in itertools.pairwise(ends)]
+    ids, places = parts_at(value, at)
+    parts = [_tree(value, names, place) for place in places]
+    return parts if kind == ARRAY else dict(zip((names[one] for one in ids), parts, strict=True))
 
 
 def _names_in(tree: _Tree) -> Iterator[str]:
@@ -410,7 +391,7 @@ def _built(tree: _Tree, ids: Iterator[int]) -> bytes:
         parts.append(_built(part, ids))
     ends = [0, *itertools.accumulate(map(len, parts))]
     width, id_width, is_large = _width(ends[-1]), _width(max(named, default=0)), len(parts) > _MOST_IN_BYTE
-    kind = is_large << 6 | (id_width - 1) << 4 | _OBJECT if isinstance(tree, dict) else is_large << 4 | _ARRAY
+    kind = is_large << 6 | (id_width - 1) << 4 | OBJECT if isinstance(tree, dict) else is_large << 4 | ARRAY
     return b"".join([
         bytes([kind | (width - 1) << 2]),
         len(parts).to_bytes(4 if is_large else 1, "little"),
@@ -455,11 +436,11 @@ def _bytes_of(values: pa.Array) -> pa.Array:
 
 def _object_header(counts: pa.Array, id_widths: pa.Array, widths: pa.Array) -> pa.Array:
     bits = pc.add(pc.multiply(pc.subtract(id_widths, 1), 1 << 4), pc.multiply(_is_large(counts), 1 << 6))
-    return _header(pc.add(bits, _OBJECT), widths)
+    return _header(pc.add(bits, OBJECT), widths)
 
 
 def _array_header(counts: pa.Array, widths: pa.Array) -> pa.Array:
-    return _header(pc.add(pc.multiply(_is_large(counts), 1 << 4), _ARRAY), widths)
+    return _header(pc.add(pc.multiply(_is_large(counts), 1 << 4), ARRAY), widths)
 
 
 def _header(bits: pa.Array, widths: pa.Array) -> pa.Array:

@@ -90,7 +90,7 @@ def batches_of(
     with io.new_input(path).open() as stream:
         file = open_parquet(stream)
         known = file.schema_arrow
-        if not has_field_ids(known):
+        if not has_field_ids(known, schema):
             if mapping is None:
                 raise NoFieldIdsError
             known = with_field_ids(known, mapping)

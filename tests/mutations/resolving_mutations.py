@@ -40,7 +40,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="values of a file without field ids are lost as it is written again",
         file="writers/rewriting.py",
-        before="if not has_field_ids(known):",
+        before="if not has_field_ids(known, schema):",
         after="if not known:",
         tests=(_NO_IDS + "test_what_would_have_to_read_such_a_file_refuses_it_by_name",),
     ),

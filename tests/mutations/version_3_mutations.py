@@ -417,8 +417,8 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="the parts of a variant change places",
         file="table/variant.py",
-        before='pc.fill_null(values.field(part.name), b"") for part in kind]',
-        after='pc.fill_null(values.field(part.name), b"") for part in VARIANT]',
+        before='pc.fill_null(found[part.name], b"") for part in kind]',
+        after='pc.fill_null(found[part.name], b"") for part in VARIANT]',
         tests=(_VARIANTS + "test_parts_change_their_order_alone",),
     ),
     Mutation(
@@ -431,8 +431,8 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="a null variant has parts that are null",
         file="table/variant.py",
-        before='pc.fill_null(values.field(part.name), b"")',
-        after="values.field(part.name)",
+        before='pc.fill_null(found[part.name], b"")',
+        after="found[part.name]",
         tests=(_VARIANTS + "test_null_variants_have_parts_that_are_not_null",),
     ),
     Mutation(
@@ -455,9 +455,23 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="a variant without its value becomes bytes that are none",
         file="table/variant.py",
-        before="is_null = pc.or_(values.is_null(), values.field(_VALUE).is_null())",
-        after="is_null = values.is_null()",
-        tests=(_VARIANTS + "test_variant_without_its_value_is_null",),
+        before="    if value.null_count:\n",
+        after="    if not value.null_count:\n",
+        tests=(_VARIANTS + "test_variant_without_its_value_is_the_null_of_variants",),
+    ),
+    Mutation(
+        name="a struct without ids inside is taken for a variant",
+        file="table/projection.py",
+        before="(is_stored_variant(data_type) and number not in structs)",
+        after="is_stored_variant(data_type)",
+        tests=(_VARIANTS + "test_struct_of_the_table_with_these_names_is_no_variant",),
+    ),
+    Mutation(
+        name="damaged variants are printed as far as they go",
+        file="table/variant_json.py",
+        before="    if at + size > len(value):\n",
+        after="    if at > len(value):\n",
+        tests=("unit/table/test_variant_json.py::test_damaged_variant_is_refused",),
     ),
     Mutation(
         name="a struct of the table is taken for a variant by the names of its fields",
@@ -469,8 +483,8 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="a file with variants counts as one without field ids",
         file="table/projection.py",
-        before="    if not pa.types.is_struct(data_type) or is_stored_variant(data_type):\n",
-        after="    if not pa.types.is_struct(data_type):\n",
+        before="if not pa.types.is_struct(data_type) or (is_stored_variant(data_type) and number not in structs):",
+        after="if not pa.types.is_struct(data_type):",
         tests=(_VARIANTS + "test_struct_of_the_table_with_these_names_is_no_variant",),
     ),
     Mutation(

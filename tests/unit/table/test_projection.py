@@ -101,6 +101,6 @@ def test_field_without_an_id_is_found_at_any_depth() -> None:
     """Columns of a file that was written without Iceberg would be taken for missing, and its values be lost."""
     nameless = pa.field("l", pa.list_(pa.field("element", pa.int32())))
 
-    assert has_field_ids(OLD)
-    assert not has_field_ids(pa.schema([*OLD, with_id(nameless, 30)]))
-    assert not has_field_ids(pa.schema([pa.field("plain", pa.int32())]))
+    assert has_field_ids(OLD, Schema())
+    assert not has_field_ids(pa.schema([*OLD, with_id(nameless, 30)]), Schema())
+    assert not has_field_ids(pa.schema([pa.field("plain", pa.int32())]), Schema())

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 import pickle
-from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform, VoidTransform
-from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
-from pyspark.sql.types import VariantVal
+from pyiceberg.types import BinaryType, ListType, LongType, MapType, NestedField, StringType, StructType
 
 from iceberg_ds.catalog.pyiceberg_patches import know_variants
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.planning.version_3 import why_not_upgraded
-from iceberg_ds.table.nested_arrow import to_json
 from iceberg_ds.table.projection import has_field_ids
 from iceberg_ds.table.variant import (
     SPARK_VARIANT,
@@ -30,7 +25,6 @@ from iceberg_ds.table.variant import (
     variant_ids,
     why_not_opened,
 )
-from iceberg_ds.table.variant_encoding import to_variants
 
 V = VariantType()
 SCHEMA = Schema(
@@ -103,13 +97,20 @@ def test_null_variants_have_parts_that_are_not_null() -> None:
 _STORED = pa.struct([pa.field("metadata", pa.binary()), pa.field("value", pa.binary())])
 
 
-def test_variant_without_its_value_is_null() -> None:
+def test_variant_without_its_value_is_the_null_of_variants() -> None:
     """A compaction would write bytes that are no variant, and nobody could read the column any more."""
-    without = [{"metadata": b"\x01\x00\x00", "value": None}, {"metadata": None, "value": None}, *TWO]
+    lacking = {"metadata": b"\x01\x00\x00", "value": None}
+    without = [lacking, {"metadata": None, "value": None}, *TWO]
 
     for kind in (VARIANT, SPARK_VARIANT):
-        assert as_variants(pa.array(without, _STORED), kind).to_pylist() == [None, None, *TWO]
+        found = as_variants(pa.array(without, _STORED), kind)
+        assert found.to_pylist() == [{**lacking, "value": b"\x00"}, None, *TWO]
+        assert [found.field(part).null_count for part in range(2)] == [0, 0]
         assert as_variants(pa.array(without, _STORED).slice(1, 2), kind).to_pylist() == [None, TWO[0]]
+        lacks_all = pa.array([lacking, lacking], _STORED)
+        assert as_variants(lacks_all, kind).null_count == 0
+        hidden = pa.StructArray.from_arrays(lacks_all.flatten(), fields=list(_STORED), mask=pa.array([True, False]))
+        assert as_variants(hidden, kind).is_null().to_pylist() == [True, False]
 
 
 def test_variant_without_metadata_is_refused() -> None:
@@ -127,11 +128,16 @@ def test_struct_of_the_table_with_these_names_is_no_variant() -> None:
     assert is_variant(VARIANT)
     assert not is_variant(like)
     assert not is_variant(pa.struct([]))
-    one = {b"PARQUET:field_id": b"1"}
-    assert has_field_ids(pa.schema([pa.field("v", VARIANT, metadata=one), pa.field("s", like, metadata=one)]))
-    half = pa.struct([like.field(0), VARIANT.field(1)])
-    assert not has_field_ids(pa.schema([pa.field("s", half, metadata=one)]))
-    assert not has_field_ids(pa.schema([pa.field("v", VARIANT)]))
+    one, other = ({b"PARQUET:field_id": number} for number in (b"1", b"4"))
+    inside = [NestedField(2, "metadata", BinaryType()), NestedField(3, "value", BinaryType())]
+    schema = Schema(NestedField(1, "s", StructType(*inside)), NestedField(4, "v", VariantType()))
+    both = pa.schema([pa.field("v", VARIANT, metadata=other), pa.field("s", like, metadata=one)])
+    assert has_field_ids(both, schema)
+    for kind in (pa.struct([like.field(0), VARIANT.field(1)]), VARIANT):
+        assert not has_field_ids(pa.schema([pa.field("s", kind, metadata=one)]), schema)
+        in_list = pa.list_(pa.field("element", kind, metadata=one))
+        assert not has_field_ids(pa.schema([pa.field("l", in_list, metadata=other)]), schema)
+    assert not has_field_ids(pa.schema([pa.field("v", VARIANT)]), schema)
 
 
 @pytest.mark.parametrize("parts", [("metadata", "value", "typed_value"), ("metadata", "typed_value")])
@@ -140,44 +146,7 @@ def test_shredded_variants_are_refused(parts: tuple[str, ...]) -> None:
     kind = pa.struct([pa.field(part, pa.int64() if part == "typed_value" else pa.binary()) for part in parts])
     with pytest.raises(UnsupportedTableError, match=r"shredded.*reader=spark"):
         as_variants(pa.nulls(1, kind))
-    assert has_field_ids(pa.schema([pa.field("v", kind, metadata={b"PARQUET:field_id": b"1"})]))
-
-
-def test_json_of_a_variant_is_that_of_spark() -> None:
-    """Rows that are kept as text would hold bytes."""
-    texts = ['{"a":[1,"x",null]}', '"17"', "null"]
-    found = [VariantVal.parseJson(text) for text in texts]
-    values = [{"value": one.value, "metadata": one.metadata} for one in found]
-
-    assert to_json(sent([*values, None])).to_pylist() == [*texts, None]
-    inside = pa.array([{"v": values[0]}, None], pa.struct([pa.field("v", SPARK_VARIANT)]))
-    assert to_json(inside).to_pylist() == ['{"v":{"a":[1,"x",null]}}', None]
-
-
-_AS_SPARK_PRINTS = {
-    "whole number of 38 digits": (Decimal(-12345678901234567890123456789012345678), pa.decimal128(38, 0), None),
-    "38 digits behind the point": (Decimal("0.12345678901234567890123456789012345678"), pa.decimal128(38, 38), None),
-    "decimal that ends in zeros": (Decimal("100.50"), pa.decimal128(5, 2), "100.5"),
-    "small decimal": (Decimal("0.00000000000000000001"), pa.decimal128(38, 20), "0.00000000000000000001"),
-    "short float": (1.1, pa.float32(), "1.1"),
-    "whole double": (3.0, pa.float64(), "3.0"),
-    "large double": (1e300, pa.float64(), "1e+300"),
-    "infinity": (math.inf, pa.float64(), '"Infinity"'),
-    "negative infinity": (-math.inf, pa.float32(), '"-Infinity"'),
-    "no number": (math.nan, pa.float64(), '"NaN"'),
-}
-
-
-@pytest.mark.parametrize("case", _AS_SPARK_PRINTS)
-def test_numbers_in_variants_keep_their_digits_as_json(case: str) -> None:
-    """Digits would be lost, or the text be no JSON, so that nothing reads the row again."""
-    value, kind, text = _AS_SPARK_PRINTS[case]
-    variants = to_variants(pa.array([{"n": [value]}], pa.struct([("n", pa.list_(kind))])), "c")
-
-    (printed,) = to_json(as_variants(variants, SPARK_VARIANT)).to_pylist()
-
-    assert printed == f'{{"n":[{text or value}]}}'
-    assert json.loads(printed, parse_float=Decimal, parse_constant=pytest.fail)
+    assert has_field_ids(pa.schema([pa.field("v", kind, metadata={b"PARQUET:field_id": b"1"})]), Schema())
 
 
 def test_versions_of_pyarrow_that_open_no_file_with_variants_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
