@@ -33,6 +33,7 @@ from pyiceberg.serializers import Compressor, FromByteStream, FromInputFile, ToO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
+from iceberg_ds.catalog.unknown_transforms import with_named_transforms
 from iceberg_ds.catalog.unparsed import telling_unparsed
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.io.known_files import KnownFiles
@@ -155,7 +156,7 @@ def text_of(known: KnownMetadata) -> bytes:
 
 
 def _parse(content: bytes) -> TableMetadata:
-    return FromByteStream.table_metadata(BytesIO(content))
+    return with_named_transforms(FromByteStream.table_metadata(BytesIO(content)))
 
 
 def _words(metadata: TableMetadata, before: KnownMetadata | None) -> dict[str, _Words]:

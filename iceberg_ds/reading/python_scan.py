@@ -23,6 +23,7 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json
 from pyiceberg.types import IcebergType, StructType
 
 from iceberg_ds.deletes.hidden import hidden_rows
+from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
@@ -33,7 +34,7 @@ from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.lineage import LINEAGE, is_lineage
-from iceberg_ds.table.projection import project
+from iceberg_ds.table.projection import field_id, project
 from iceberg_ds.table.variant import variant_ids, why_not_opened
 from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
 
@@ -164,6 +165,8 @@ class PythonScan:
         work = task.work
         mapping = None if self.name_mapping is None else parse_mapping_from_json(self.name_mapping)
         for positions, batch in batches_of(io, work.path, self._read, hidden, mapping):
+            if mapping is not None:
+                self._check_required(batch.schema, work)
             found = project(batch, self._read, work.partition_values)
             rows, kept = found, positions
             if meant is not None:
@@ -174,6 +177,18 @@ class PythonScan:
                 rows, kept = rows.filter(is_meant), kept.filter(is_meant)
             if rows.num_rows:
                 yield self._shown(rows, kept, task)
+
+    def _check_required(self, own: pa.Schema, work: FileWork) -> None:
+        """Refuse a file that was added to the table without a column that has a value in each row."""
+        there = {field_id(column) for column in own} | set(work.partition_values)
+        required = (field for field in self._read.fields if field.required and field.initial_default is None)
+        lacking = next((field.name for field in required if field.field_id not in there), None)
+        if lacking is not None:
+            raise UnsupportedTableError(
+                f"Cannot read {self.name}: {work.path} has no column for '{lacking}', which is required: it was "
+                "written without Iceberg, and the table's name mapping (schema.name-mapping.default) knows none of its "
+                "columns by that name; names are compared letter by letter. Add the name there, or remove the file."
+            )
 
     def _shown(self, rows: pa.RecordBatch, positions: pa.Array, task: ScanTask) -> pa.RecordBatch:
         """Return the columns of the result."""

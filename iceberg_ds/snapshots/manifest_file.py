@@ -32,7 +32,7 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import IdentityTransform, TruncateTransform
+from pyiceberg.transforms import IdentityTransform, TruncateTransform, UnknownTransform
 from pyiceberg.typedef import Record, TableVersion
 from pyiceberg.types import (
     BinaryType,
@@ -50,6 +50,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.plan import ManifestLayout
 from iceberg_ds.snapshots.avro_files import AvroEncoding, AvroWriter
 from iceberg_ds.snapshots.version_3 import VERSION_3, known_first_row_id, with_all_fields
@@ -141,9 +142,13 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
         layout: The layout for the draft's partition spec.
         draft: What to write.
         snapshot_id: The snapshot that adds the manifest.
+
+    Raises:
+        UnsupportedTableError: A partition field has a transform that is not known, and values of a type of its own.
     """
     spec, version = layout.spec, cast("TableVersion", layout.format_version)
     partitions = [entry.data_file.partition for entry in draft.entries]
+    _check_known(spec, partitions)
     sources = Schema(*layout.sources, *_forgotten_sources(layout, partitions))
     output = io.new_output(draft.path)
     encoding = _entry_encoding(version, spec.partition_type(sources))
@@ -175,6 +180,18 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
         key_metadata=None,
         first_row_id=known_first_row_id(draft.entries) if is_data else None,
     )
+
+
+def _check_known(spec: PartitionSpec, partitions: Sequence[Record]) -> None:
+    """Refuse values of a transform that is not known, unless they are text, for which PyIceberg takes them."""
+    for position, field in enumerate(spec.fields):
+        values = (partition[position] for partition in partitions if isinstance(field.transform, UnknownTransform))
+        if any(not isinstance(value, str | None) for value in values):
+            raise UnsupportedTableError(
+                f"Cannot write a manifest of partition spec {spec.spec_id}: its field '{field.name}' has the transform "
+                f"'{field.transform}', which is not known here, so neither is the type of its values. Appends and "
+                "reads go on; let the engine that knows the transform change or compact the files of this spec."
+            )
 
 
 def _lowest_sequence_number(entries: Iterable[ManifestEntry]) -> int:

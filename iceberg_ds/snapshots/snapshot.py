@@ -52,6 +52,7 @@ from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.messages import TaskManifest, Totals
 from iceberg_ds.parsing import whole_number
 from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.pyiceberg_inner import summary_entries
 from iceberg_ds.snapshots.history import latest_ms
 from iceberg_ds.snapshots.refs import (
     BUILDS_ON_KEY,
@@ -256,7 +257,7 @@ def new_snapshot(  # noqa: PLR0913, PLR0917  # the last one is seldom given
             **counts,
             **markers,
         ),
-        previous_summary=parent.summary if parent is not None else None,
+        previous_summary=None if parent is None else _known_totals(parent),
     )
     summary = Summary(operation=operation, **summary.additional_properties)
     has_row_ids = metadata.format_version >= VERSION_3
@@ -271,6 +272,12 @@ def new_snapshot(  # noqa: PLR0913, PLR0917  # the last one is seldom given
         first_row_id=next_row_id(metadata) if has_row_ids else None,
         added_rows=rows if has_row_ids else None,
     )
+
+
+def _known_totals(parent: Snapshot) -> dict[str, str]:
+    """Return the totals that the next snapshot counts on from: those that a summary leaves out stay unknown."""
+    numbers = {key: text for key, text in summary_entries(parent).items() if text.isdecimal()}
+    return {"operation": "", **numbers}  # PyIceberg takes an empty summary for that of a table without rows
 
 
 def _builds_on(metadata: TableMetadata, write: WriteIdentity) -> dict[str, str]:

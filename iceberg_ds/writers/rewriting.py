@@ -89,14 +89,15 @@ def batches_of(
     first = 0
     with io.new_input(path).open() as stream:
         file = open_parquet(stream)
-        known = file.schema_arrow
-        if not has_field_ids(known, schema):
+        known = own = file.schema_arrow
+        if not has_field_ids(own, schema):
             if mapping is None:
                 raise NoFieldIdsError
-            known = with_field_ids(known, mapping)
+            known = with_field_ids(own, mapping)
         wanted = {field.field_id for field in schema.fields}
-        names = [column.name for column in known if field_id(column) in wanted] or known.names[:1]
-        read = pa.schema([column for column in known if column.name in names])
+        # A file without any of them has rows, too.
+        columns = [column for column in known if field_id(column) in wanted] or [own.field(0)]
+        names, read = [column.name for column in columns], pa.schema(columns)
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             positions = numbers_from(first, batch.num_rows)
             kept = _kept(positions, ascending)

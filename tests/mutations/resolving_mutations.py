@@ -38,10 +38,49 @@ RESOLVING: tuple[Mutation, ...] = (
         ),
     ),
     Mutation(
+        name="rows of a file without any known column are lost",
+        file="writers/rewriting.py",
+        before=" or [own.field(0)]",
+        after="",
+        tests=("unit/reading/test_name_mapping.py::test_rows_of_a_file_without_any_known_column_are_there",),
+    ),
+    Mutation(
+        name="required columns of files without field ids are read as nulls",
+        file="reading/python_scan.py",
+        before="if field.required and field.initial_default is None",
+        after="if not field.required",
+        tests=("unit/reading/test_name_mapping.py::test_file_without_a_required_column_is_refused",),
+    ),
+    Mutation(
+        name="totals count from zero behind a snapshot without any",
+        file="snapshots/snapshot.py",
+        before='return {"operation": "", **numbers}',
+        after="return numbers",
+        tests=("unit/snapshots/test_snapshot.py::test_totals_that_the_snapshot_before_does_not_tell_stay_unknown",),
+    ),
+    Mutation(
+        name="a transform that is not known loses its name",
+        file="catalog/metadata_files.py",
+        before="return with_named_transforms(FromByteStream.table_metadata(BytesIO(content)))",
+        after="return FromByteStream.table_metadata(BytesIO(content))",
+        tests=(
+            "unit/catalog/test_unknown_transforms.py::test_commits_keep_the_name_of_a_transform_that_is_not_known",
+        ),
+    ),
+    Mutation(
+        name="values of a transform that is not known are written as those of another",
+        file="snapshots/manifest_file.py",
+        before="    _check_known(spec, partitions)\n",
+        after="",
+        tests=(
+            "unit/snapshots/test_forgotten_columns.py::test_values_of_a_transform_that_is_not_known_are_not_written",
+        ),
+    ),
+    Mutation(
         name="values of a file without field ids are lost as it is written again",
         file="writers/rewriting.py",
-        before="if not has_field_ids(known, schema):",
-        after="if not known:",
+        before="if not has_field_ids(own, schema):",
+        after="if not own:",
         tests=(_NO_IDS + "test_what_would_have_to_read_such_a_file_refuses_it_by_name",),
     ),
     Mutation(

@@ -33,6 +33,7 @@ from support.tables.reading import read_by_tasks
 from support.tables.sink import NAME, Sink
 
 import iceberg_ds
+from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.snapshots.manifests import all_entries
 from iceberg_ds.table.spark_types import spark_struct
 
@@ -108,6 +109,28 @@ def test_rows_in_partitions_of_a_forgotten_column_are_changed(sink: Sink, kind: 
 
     check(sink, [(0, 0), (1, 9), (2, 2)])
     assert partitions_of(sink) == before
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_values_of_a_transform_that_is_not_known_are_not_written(sink: Sink, version: str) -> None:
+    """The error would say that a number has no letters, and to run the write again."""
+
+    def of_others(document: Json) -> None:
+        document["partition-specs"][0]["fields"][0]["transform"] = "zorder[3]"
+        document["partition-specs"].append({"spec-id": 1, "fields": []})
+        document["default-spec-id"] = 1
+
+    table_of(sink, LongType(), 7, version, IdentityTransform())
+    edit_metadata(sink, of_others)
+    sink = loaded_anew(sink)
+
+    with pytest.raises(
+        UnsupportedTableError, match=r"spec 0: its field 'p0' has the transform 'zorder\[3\]', which is not"
+    ):
+        sink.overwrite([{"id": 1, "amount": 9}], schema=LEFT, replace_where="id = 1")
+
+    sink.commit(sink.write([{"id": 3, "amount": 3}], schema=LEFT))
+    assert [(row["id"], row["amount"]) for row in read_by_tasks(loaded_anew(sink))] == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
 @pytest.mark.parametrize("version", ["2", "3"])

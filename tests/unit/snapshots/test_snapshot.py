@@ -88,6 +88,21 @@ def test_summary_adds_up_with_the_one_before() -> None:
     assert summary["engine-name"] == "icebergsink"
 
 
+@pytest.mark.parametrize("before", [None, {}, {"total-records": "x", "total-data-files": "", "total-files-size": "-1"}])
+def test_totals_that_the_snapshot_before_does_not_tell_stay_unknown(before: dict[str, str] | None) -> None:
+    """Totals would be counted from zero, and be wrong for all snapshots to come; or nothing could be committed."""
+    metadata = metadata_of(line(1, s1=before or {}))
+    if before is None:
+        (first,) = metadata.snapshots
+        metadata = metadata.model_copy(update={"snapshots": [first.model_copy(update={"summary": None})]})
+
+    summary = new_snapshot(metadata, identity(), Operation.APPEND, ADDED, LIST).summary
+
+    assert summary is not None
+    assert [key for key in summary.additional_properties if key.startswith("total-")] == []
+    assert summary["added-records"] == "5"
+
+
 def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other engines would refuse the table because a machine's clock was set back."""
     monkeypatch.setattr(time, "time", lambda: 0.0)
