@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from iceberg_ds.plan import FileSettings
@@ -41,6 +42,13 @@ _MOSTLY_DIFFERENT = 0.95
 # Arrow's own limit for a dictionary.
 _DICTIONARY_BYTES = 1024 * 1024
 
+# Rows of a row group by which it is told how a column's values are.
+_LOOK_ROWS = 512
+# By which part of them differ, columns are told apart.
+_SHARES = 4
+_ASCENDING = 2 + _SHARES + 1
+
+_DICTIONARY, _PLAIN = "RLE_DICTIONARY", "PLAIN"
 _INTEGERS, _TEXTS, _FLOATS = "DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "BYTE_STREAM_SPLIT"
 _OF_PHYSICAL_TYPE = {
     "INT32": _INTEGERS,
@@ -69,6 +77,11 @@ class Encodings:
             return {}
         return {"use_dictionary": list(self.dictionary), "column_encoding": dict(self.others) or None}
 
+    def of(self, name: str) -> str:
+        """Return the encoding of a column, by its name in Parquet."""
+        is_in_dictionary = self.dictionary is None or name in self.dictionary
+        return _DICTIONARY if is_in_dictionary else self.others.get(name, _PLAIN)
+
 
 DEFAULT_ENCODINGS = Encodings()
 
@@ -76,14 +89,16 @@ DEFAULT_ENCODINGS = Encodings()
 class ChosenEncodings:
     """The encodings of one task attempt's files, of whichever tables.
 
-    They are chosen once for all row groups with the same columns and about the same number of rows: another table's
-    rows of the same shape are mostly alike, and if they are not, files are a little larger. A column is decided on when
-    a row group first has values in it.
+    A column's encoding is chosen once for all row groups with about the same number of rows in which it is alike: it
+    has the same name and type, and some rows say that about as many of its values repeat. So another table, whose
+    rows are mostly alike, costs no trial, and one whose rows are not has one of its own. A column without values, or
+    with too few, has a dictionary, which Arrow gives up by itself: values may follow in the same file.
     """
 
     def __init__(self) -> None:
-        self._chosen: dict[_Kind, _Choice] = {}
+        self._chosen: dict[_Kind, str] = {}
         self._rows: Counter[_Kind] = Counter()  # rows of small row groups before the choice
+        self._names: dict[pa.Schema, list[str]] = {}
 
     def of(
         self, rows: pa.Table, leaves: Sequence[Leaf], settings: FileSettings, options: Mapping[str, object]
@@ -96,19 +111,50 @@ class ChosenEncodings:
             settings: As for `choose_encodings`.
             options: As for `choose_encodings`.
         """
-        kind = _Kind.of(rows, settings, options)
-        choice = self._chosen.get(kind)
-        if choice is None:
+        if rows.num_rows < LEAST_GROUP_ROWS:
+            return DEFAULT_ENCODINGS
+        names = self._names_of(rows.schema, options)
+        kinds = dict(zip(names, _kinds(rows, names, leaves, settings, options), strict=True))
+        self._try(rows, leaves, settings, options, kinds)
+        found = {name: self._chosen[kind] for name, kind in kinds.items() if kind in self._chosen}
+        if not found:
+            return DEFAULT_ENCODINGS
+        return Encodings(
+            dictionary=tuple(name for name in names if found.get(name, _DICTIONARY) == _DICTIONARY),
+            others={name: encoding for name, encoding in found.items() if encoding not in {_DICTIONARY, _PLAIN}},
+        )
+
+    def _try(
+        self,
+        rows: pa.Table,
+        leaves: Sequence[Leaf],
+        settings: FileSettings,
+        options: Mapping[str, object],
+        kinds: Mapping[str, _Kind],
+    ) -> None:
+        """Choose for the columns that are worth it by now, and have not been tried."""
+        new = {name: kind for name, kind in kinds.items() if kind.likeness and kind not in self._chosen}
+        for kind in new.values():
             self._rows[kind] += rows.num_rows
-            if self._rows[kind] < LEAST_ROWS or rows.num_rows < LEAST_GROUP_ROWS:
-                return DEFAULT_ENCODINGS
-            choice = _Choice(undecided=frozenset(range(rows.num_columns)), encodings=Encodings(dictionary=()))
-        valued = [number for number in sorted(choice.undecided) if rows.column(number).null_count < rows.num_rows]
-        if valued and rows.num_rows >= LEAST_GROUP_ROWS:
-            chosen = choose_encodings(rows.select(valued), _leaves_of(valued, leaves), settings, options)
-            choice = choice.deciding(valued, chosen)
-        self._chosen[kind] = choice
-        return choice.encodings
+        columns = [int(leaf.path[0]) for leaf in leaves]
+        due = [column for column, kind in zip(columns, kinds.values(), strict=True) if self._rows[kind] >= LEAST_ROWS]
+        if not due:
+            return
+        places = sorted(set(due))
+        chosen = choose_encodings(rows.select(places), _leaves_of(places, leaves), settings, options)
+        for column, (name, kind) in zip(columns, kinds.items(), strict=True):
+            if column in due and name in new:
+                self._chosen[kind] = chosen.of(name)
+                del self._rows[kind]
+
+    def _names_of(self, schema: pa.Schema, options: Mapping[str, object]) -> list[str]:
+        """Return the names of the leaves in Parquet."""
+        if schema not in self._names:
+            footers: list[pq.FileMetaData] = []
+            with pq.ParquetWriter(pa.BufferOutputStream(), schema, **{**options, "metadata_collector": footers}):
+                pass
+            self._names[schema] = [column.path for column in _columns(footers[0])]
+        return self._names[schema]
 
 
 def _leaves_of(columns: Sequence[int], leaves: Iterable[Leaf]) -> list[Leaf]:
@@ -119,44 +165,59 @@ def _leaves_of(columns: Sequence[int], leaves: Iterable[Leaf]) -> list[Leaf]:
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What row groups have in common that are encoded alike.
+    """What a leaf column has in common in row groups that are encoded alike.
 
     Attributes:
-        columns: Name and type of each column.
+        name: Its name in Parquet.
+        data_type: Type of the column that it is, or lies in.
+        likeness: How its values are.
         settings: What decides about encodings, and how pages are written.
         magnitude: Of the number of rows.
     """
 
-    columns: tuple[tuple[str, pa.DataType], ...]
+    name: str
+    data_type: pa.DataType
+    likeness: int
     settings: tuple[object, ...]
     magnitude: int
 
-    @classmethod
-    def of(cls, rows: pa.Table, settings: FileSettings, options: Mapping[str, object]) -> _Kind:
-        columns = tuple((field.name, field.type) for field in rows.schema)
-        decisive = (settings.parquet_encodings, *options.items())
-        return cls(columns, decisive, rows.num_rows.bit_length() // _MAGNITUDE_BITS)
+
+def _kinds(
+    rows: pa.Table,
+    names: Iterable[str],
+    leaves: Iterable[Leaf],
+    settings: FileSettings,
+    options: Mapping[str, object],
+) -> Iterator[_Kind]:
+    decisive = (settings.parquet_encodings, *options.items())
+    magnitude = rows.num_rows.bit_length() // _MAGNITUDE_BITS
+    half = min(_LOOK_ROWS, rows.num_rows) // 2
+    look = pa.concat_tables([rows.slice(0, half), rows.slice(rows.num_rows // 2, half)]).combine_chunks()
+    for name, leaf in zip(names, leaves, strict=True):
+        data_type = rows.schema.field(int(leaf.path[0])).type
+        yield _Kind(name, data_type, _likeness(look, leaf), decisive, magnitude)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Choice:
-    """The encodings of a kind of row groups.
+def _likeness(look: pa.Table, leaf: Leaf) -> int:
+    """Return 0 for a column without values, 1 for one with one value, else more the more they differ, and ascend."""
+    found = _values(look, leaf)
+    valid = len(found) - found.null_count
+    if not valid:
+        return 0
+    different = len(found.unique()) - (found.null_count > 0)
+    if different == 1 < valid:
+        return 1
+    if different == valid and _ascends(found):
+        return _ASCENDING
+    return 2 + int(_SHARES * different // valid)
 
-    Attributes:
-        undecided: Positions of the columns of which no row group had a value so far.
-        encodings: Those of all others.
-    """
 
-    undecided: frozenset[int]
-    encodings: Encodings
-
-    def deciding(self, columns: Iterable[int], chosen: Encodings) -> _Choice:
-        """Return the choice with the encodings of more columns."""
-        encodings = Encodings(
-            dictionary=(*(self.encodings.dictionary or ()), *(chosen.dictionary or ())),
-            others={**self.encodings.others, **chosen.others},
-        )
-        return _Choice(undecided=self.undecided.difference(columns), encodings=encodings)
+def _ascends(values: pa.ChunkedArray) -> bool:
+    """Return whether numbers or times never go down, for which one encoding is made."""
+    if not (pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)):
+        return False
+    there = values.drop_null().combine_chunks()
+    return pc.all(pc.less_equal(there[:-1], there[1:])).as_py() is True
 
 
 def choose_encodings(
@@ -278,9 +339,12 @@ def _with_dictionary(size: _Size, sample: _Sample, values_growth: float) -> floa
 
 
 def _distinct(rows: pa.Table, leaf: Leaf) -> int:
+    return len(_values(rows, leaf).unique())  # several times as fast as only counting them
+
+
+def _values(rows: pa.Table, leaf: Leaf) -> pa.ChunkedArray:
     values = [leaf_values(batch, leaf.path) for batch in rows.to_batches()]
-    storage = [array.storage if isinstance(array, pa.ExtensionArray) else array for array in values]
-    return len(pa.chunked_array(storage).unique())  # several times as fast as only counting them
+    return pa.chunked_array([array.storage if isinstance(array, pa.ExtensionArray) else array for array in values])
 
 
 def _sizes(footer: pq.FileMetaData) -> dict[str, _Size]:

@@ -63,9 +63,7 @@ RESOLVING: tuple[Mutation, ...] = (
         file="catalog/metadata_files.py",
         before="return with_named_transforms(FromByteStream.table_metadata(BytesIO(content)))",
         after="return FromByteStream.table_metadata(BytesIO(content))",
-        tests=(
-            "unit/catalog/test_unknown_transforms.py::test_commits_keep_the_name_of_a_transform_that_is_not_known",
-        ),
+        tests=("unit/catalog/test_unknown_transforms.py::test_commits_keep_the_name_of_a_transform_that_is_not_known",),
     ),
     Mutation(
         name="values of a transform that is not known are written as those of another",

@@ -732,6 +732,20 @@ WRITING = (
         spark_tests=("acceptance/test_jvm_peer_encodings.py",),
     ),
     Mutation(
+        name="tables with unlike values are encoded alike",
+        file="writers/encodings.py",
+        before="    return 2 + int(_SHARES * different // valid)\n",
+        after="    return 2\n",
+        tests=("unit/writers/test_encodings.py::test_table_with_other_values_gets_encodings_of_its_own",),
+    ),
+    Mutation(
+        name="columns without values so far get no dictionary",
+        file="writers/encodings.py",
+        before="found.get(name, _DICTIONARY) == _DICTIONARY",
+        after="found.get(name, _PLAIN) == _DICTIONARY",
+        tests=("unit/writers/test_encodings.py::test_table_without_values_in_a_column_does_not_choose_for_others",),
+    ),
+    Mutation(
         name="a table for old readers gets the encodings that another table's files have",
         file="writers/encodings.py",
         before="decisive = (settings.parquet_encodings, *options.items())",

@@ -65,6 +65,18 @@ COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "large_decimal": (ice.DecimalType(38, 2), [decimal.Decimal(_draw.randrange(10**15)) / 100 for _ in range(ROWS)]),
 }
 
+_WORDS = [f"{_draw.getrandbits(200):x}" for _ in range(50)]
+_WIDE = [_draw.getrandbits(63) for _ in range(50)]
+# The same columns with values that never come again, that come again, and that are one.
+UNLIKE: dict[str, dict[str, tuple[Any, list[Any]]]] = {
+    case: {"text": (ice.StringType(), texts), "long": (ice.LongType(), numbers)}
+    for case, texts, numbers in (
+        ("once", [f"{_draw.getrandbits(200):x}" for _ in range(ROWS)], list(range(ROWS))),
+        ("again", [_draw.choice(_WORDS) for _ in range(ROWS)], [_draw.choice(_WIDE) for _ in range(ROWS)]),
+        ("one", _WORDS[:1] * ROWS, _WIDE[:1] * ROWS),
+    )
+}
+
 
 def shaped(columns: dict[str, tuple[Any, list[Any]]]) -> tuple[Schema, pa.Table]:
     """Return the columns as a table's schema and its rows, with a null in every eleventh row of the nullable."""
@@ -271,25 +283,50 @@ def test_table_without_values_in_a_column_does_not_choose_for_others() -> None:
     without = rows.set_column(0, rows.schema.field(0), pa.nulls(ROWS, rows.schema.field(0).type))
     chosen = ChosenEncodings()
 
-    assert "counted" not in of_task(chosen, schema, without).others
+    assert of_task(chosen, schema, without).of("counted") == "RLE_DICTIONARY"  # values may follow in the same file
     assert of_task(chosen, schema, rows) == choose(schema, rows, settings())
-    assert of_task(chosen, schema, without) == of_task(chosen, schema, rows)
+    assert of_task(chosen, schema, without).of("flag") == choose(schema, rows, settings()).of("flag")
     assert choose(schema, rows, settings()).others["counted"] == "DELTA_BINARY_PACKED"
 
 
-def test_nested_columns_that_get_values_later_are_decided_on_then() -> None:
-    """A choice for some columns would be taken for that of others, whose leaves come elsewhere."""
+@pytest.mark.parametrize("kept", ["s", "tags"])
+def test_nested_columns_that_get_values_later_are_decided_on_then(kept: str) -> None:
+    """Structs without values, or empty lists, in the first file would have all others stored as if there were none."""
     data = [{"tags": [f"{number:09d}"], "s": {"x": number, "flag": "AB"[number % 2]}} for number in range(5_000)]
     rows = pa.Table.from_pylist(data, schema=file_shape(NESTED).schema)
-    only = [pa.Table.from_pylist([{name: row[name]} for row in data], schema=rows.schema) for name in ("s", "tags")]
+    without = {"tags": [], "s": {"x": None, "flag": None}}
+    first = pa.Table.from_pylist([{**without, kept: row[kept]} for row in data], schema=rows.schema)
     chosen = ChosenEncodings()
-    of_task(chosen, NESTED, only[0])
+    of_task(chosen, NESTED, first)
 
-    both, whole = of_task(chosen, NESTED, only[1]), choose(NESTED, rows, settings())
+    then, whole = of_task(chosen, NESTED, rows), choose(NESTED, rows, settings())
 
-    assert set(both.dictionary or ()) == {name for name in whole.dictionary or () if not name.startswith("m.")}
-    assert both.others == whole.others
-    assert both.others["s.x"] == "DELTA_BINARY_PACKED"
+    assert then.others == whole.others
+    assert then.others["s.x"] == "DELTA_BINARY_PACKED"
+    assert then.of("s.flag") == whole.of("s.flag")
+    assert then.of("m.key_value.key") == "RLE_DICTIONARY"  # values may follow in the same file
+
+
+@pytest.mark.parametrize("first", UNLIKE)
+@pytest.mark.parametrize("then", UNLIKE)
+def test_table_with_other_values_gets_encodings_of_its_own(first: str, then: str) -> None:
+    """A table of words that come again would be stored at many times its size, because another one's never do."""
+    schema, rows = shaped(UNLIKE[first])
+    _, others = shaped(UNLIKE[then])
+    chosen = ChosenEncodings()
+    of_task(chosen, schema, rows)
+
+    assert of_task(chosen, schema, others) == choose(schema, others, settings())
+
+
+def test_groups_that_are_too_small_are_not_remembered() -> None:
+    """A task into thousands of tables with a few rows each would need more and more memory."""
+    schema, rows = shaped(COLUMNS)
+    chosen = ChosenEncodings()
+    for _ in range(3):
+        of_task(chosen, schema, rows.slice(0, LEAST_GROUP_ROWS - 1))
+
+    assert vars(chosen) == vars(ChosenEncodings())
 
 
 def test_each_column_is_tried_once_however_many_tables_lack_it(monkeypatch: pytest.MonkeyPatch) -> None:
