@@ -412,13 +412,6 @@ class Expiry:
 
     def run(self, *, dry_run: bool) -> ExpireResult:
         """Remove the snapshots, then their files."""
-        try:
-            return self._run(dry_run=dry_run)
-        finally:
-            if self._places is not None:
-                self._places.release()
-
-    def _run(self, *, dry_run: bool) -> ExpireResult:
         self._check_catalog()
         table, files = self._looked(self._files_to_go, f"{self._refusal}, nothing was removed")
         work = self._planned

@@ -127,10 +127,6 @@ class OrphansOnSpark:
         self._lists: list[DataFrame] = []
         self.too_young = 0
 
-    def release(self) -> None:
-        """Let go of what Spark keeps."""
-        self._places.release()
-
     def found(self) -> Iterator[Orphan]:
         """Yield the orphans as one look shows them; nothing is deleted.
 

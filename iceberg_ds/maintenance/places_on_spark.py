@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -93,7 +93,6 @@ class PlacesOnSpark:
     plan: PlacePlan
     action: str
     streams: bool = False
-    _kept: list[DataFrame] = field(default_factory=list)
 
     def rows(self, role: Role, paths: Iterable[str], kind: int = 0) -> DataFrame:
         """Return a row for each of these paths."""
@@ -230,14 +229,15 @@ class PlacesOnSpark:
         return left.join(right, column, "left_anti").select(*frame.columns)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Return a DataFrame whose rows stay where they were computed, until `release`."""
-        self._kept.append(frame.persist())
-        return self._kept[-1]
+        """Return a DataFrame whose rows stay where they were computed, as long as it lives.
 
-    def release(self) -> None:
-        """Let go of all rows that were kept."""
-        while self._kept:
-            self._kept.pop().unpersist()
+        It is not only persisted: its plan would hold the plans of all that it was made from, with adaptive execution
+        each of them twice, and Spark keeps the texts of a thousand plans.
+
+        Raises:
+            DataFileError: The job failed.
+        """
+        return self._run(lambda: frame.localCheckpoint(eager=False))
 
     def _run(self, action: Callable[[], _Found]) -> _Found:
         try:

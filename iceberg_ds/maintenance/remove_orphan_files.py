@@ -254,11 +254,8 @@ def _removed_on(
         file_list=file_list,
     )
     orphans = OrphansOnSpark(spark, catalog, table, search)
-    try:
-        files = orphans.found() if wish.dry_run else orphans.delete()
-        result = wish.result(identifier_text(table), files, 0)
-    finally:
-        orphans.release()
+    files = orphans.found() if wish.dry_run else orphans.delete()
+    result = wish.result(identifier_text(table), files, 0)
     if wish.samples is None:
         result = replace(result, orphan_files=tuple(sorted(result.orphan_files, key=lambda one: one.modified_ms)))
     return replace(result, too_young=orphans.too_young)

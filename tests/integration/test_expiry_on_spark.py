@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+from contextlib import redirect_stdout
 from dataclasses import asdict
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.table.update import SetPropertiesUpdate
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_clean, check_sound, referenced_files
 from support.exhaustive import EXHAUSTIVE
 from support.keys.conversions import meanwhile
@@ -22,6 +24,7 @@ from iceberg_ds.errors import DataFileError, OptionError
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.maintenance.expire_snapshots import Expiry, Wish
 from iceberg_ds.maintenance.expired_on_spark import ExpiredOnSpark
+from iceberg_ds.maintenance.places_on_spark import PlacesOnSpark
 from iceberg_ds.snapshots.manifests import live_manifests
 
 
@@ -66,6 +69,27 @@ def test_the_same_files_go_as_in_one_process(spark: SparkSession, sink: Sink, st
     assert done.deleted_manifest_files_count > 0
     assert sink.ids() == [5, 6]
     check_sound(sink.table())
+
+
+def test_plans_do_not_hold_those_of_what_was_found_before(
+    spark: SparkSession, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps the texts of a thousand plans: a session that lives long would run out of memory."""
+    history(sink)
+    keep, lines = PlacesOnSpark.keep, []
+
+    def counting(places: PlacesOnSpark, frame: DataFrame) -> DataFrame:
+        found = keep(places, frame)
+        with redirect_stdout(StringIO()) as plan:
+            found.explain()
+        lines.append(plan.getvalue().count("\n"))
+        return found
+
+    monkeypatch.setattr(PlacesOnSpark, "keep", counting)
+
+    assert expired(sink, spark=spark, dry_run=True).deleted_data_files_count == 1
+    assert len(lines) > 3
+    assert max(lines) < 10
 
 
 @EXHAUSTIVE

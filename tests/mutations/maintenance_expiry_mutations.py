@@ -14,6 +14,13 @@ _OTHERS = _FILES + "test_table_whose_files_others_may_have_is_refused"
 
 EXPIRY = (
     Mutation(
+        name="plans of Spark hold those of all that was found before",
+        file="maintenance/places_on_spark.py",
+        before="frame.localCheckpoint(eager=False)",
+        after="frame.persist()",
+        spark_tests=(_ON_SPARK + "test_plans_do_not_hold_those_of_what_was_found_before",),
+    ),
+    Mutation(
         name="snapshots of that very time expire",
         file="maintenance/retention.py",
         before="has_ended |= len(row) >= number and snapshot.timestamp_ms < since_ms",
