@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from pyiceberg.partitioning import PartitionField
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.sorting import SortField
+from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import UnknownTransform
 
 
@@ -23,20 +23,20 @@ class NamedTransform(UnknownTransform[Any, Any]):
 
 def with_named_transforms(metadata: TableMetadata) -> TableMetadata:
     """Return the metadata with the names of all transforms; itself if all are known."""
-    found: dict[str, list[Any]] = {"partition_specs": [], "sort_orders": []}
-    changed = False
-    for name, kept in found.items():
-        for one in getattr(metadata, name):
-            fields = type(one.fields)(_named(field) for field in one.fields)  # a list, or a tuple
-            is_same = fields == one.fields
-            changed = changed or not is_same
-            kept.append(one if is_same else one.model_copy(update={"fields": fields}))
-    return metadata.model_copy(update=found) if changed else metadata
+    having: tuple[PartitionSpec | SortOrder, ...] = (*metadata.partition_specs, *metadata.sort_orders)
+    if not any(isinstance(field.transform, UnknownTransform) for one in having for field in one.fields):
+        return metadata
+    found = {name: [_with_names(one) for one in getattr(metadata, name)] for name in ("partition_specs", "sort_orders")}
+    return metadata.model_copy(update=found)
+
+
+def _with_names(one: Any) -> Any:  # noqa: ANN401  # a partition spec, or a sort order
+    return one.model_copy(update={"fields": type(one.fields)(map(_named, one.fields))})  # a list, or a tuple
 
 
 def _named(field: PartitionField | SortField) -> PartitionField | SortField:
     transform = field.transform
-    if not isinstance(transform, UnknownTransform) or isinstance(transform, NamedTransform):
+    if not isinstance(transform, UnknownTransform):
         return field
     # What it prints is the one public place of its name.
     name = ast.literal_eval(repr(transform).removeprefix("UnknownTransform(transform=").removesuffix(")"))

@@ -185,8 +185,9 @@ def write_manifest(io: FileIO, layout: ManifestLayout, draft: ManifestDraft, sna
 def _check_known(spec: PartitionSpec, partitions: Sequence[Record]) -> None:
     """Refuse values of a transform that is not known, unless they are text, for which PyIceberg takes them."""
     for position, field in enumerate(spec.fields):
-        values = (partition[position] for partition in partitions if isinstance(field.transform, UnknownTransform))
-        if any(not isinstance(value, str | None) for value in values):
+        if not isinstance(field.transform, UnknownTransform):
+            continue
+        if any(not isinstance(partition[position], str | None) for partition in partitions):
             raise UnsupportedTableError(
                 f"Cannot write a manifest of partition spec {spec.spec_id}: its field '{field.name}' has the transform "
                 f"'{field.transform}', which is not known here, so neither is the type of its values. Appends and "

@@ -18,7 +18,7 @@ _SHORT_ESCAPES = {"\\": "\\\\", '"': '\\"', "\b": "\\b", "\t": "\\t", "\n": "\\n
 _LONG_ESCAPES = {chr(code): f"\\u{code:04X}" for code in range(0x20) if chr(code) not in _SHORT_ESCAPES}
 ESCAPES = _SHORT_ESCAPES | _LONG_ESCAPES
 _OUT_OF_RANGE = "<"  # Arrow prints a year beyond 32,767 as "<value out of range: ...>"
-_MICROSECONDS_OF_A_DAY = 86_400_000_000
+_NANOSECONDS_OF_A_DAY = 86_400_000_000_000
 
 
 def flat_json(values: pa.Array) -> pa.Array:
@@ -86,7 +86,9 @@ def _timestamps(values: pa.Array) -> pa.Array:
     text = microseconds.view(pa.timestamp("us")).cast(pa.string())
     if pc.any(pc.match_substring(text, _OUT_OF_RANGE)).as_py():
         numbers = microseconds.to_pylist()
-        text = pa.array([None if number is None else _iso_timestamp(number) for number in numbers], pa.string())
+        text = pa.array(
+            [None if number is None else iso_timestamp(number * 1000, "T", 6) for number in numbers], pa.string()
+        )
     else:
         text = _with_sign(pc.replace_substring(text, " ", "T"))
     text = pc.replace_substring_regex(text, r"000$", "")  # Spark prints milliseconds
@@ -111,13 +113,13 @@ def iso_date(day: int) -> str:
     return f"{sign}{abs(year):04d}-{month:02d}-{day_of_year - (153 * month_from_march + 2) // 5 + 1:02d}"
 
 
-def _iso_timestamp(microseconds: int) -> str:
-    day, rest = divmod(microseconds, _MICROSECONDS_OF_A_DAY)
-    return f"{iso_date(day)}T{iso_time(rest * 1000, 6)}"
+def iso_timestamp(nanoseconds: int, separator: str, digits: int) -> str:
+    """Return an ISO timestamp, counted from 1970-01-01, in any year, with so many digits behind its seconds."""
+    day, rest = divmod(nanoseconds, _NANOSECONDS_OF_A_DAY)
+    return f"{iso_date(day)}{separator}{iso_time(rest, digits)}"
 
 
 def iso_time(nanoseconds: int, digits: int) -> str:
-    """Return a time of a day with so many digits behind its seconds, none without a point."""
+    """Return a time of a day with so many digits behind its seconds."""
     seconds, fraction = divmod(nanoseconds, 1_000_000_000)
-    text = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return text + f".{fraction:09d}"[: digits + 1 if digits else 0]
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}" + f".{fraction:09d}"[: digits + 1]

@@ -20,11 +20,11 @@ from pyiceberg.types import IcebergType, NestedField, PrimitiveType
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth, children
+from iceberg_ds.table.variant_bytes import NULL
 
 # The first version that reads files with the mark of a variant.
 _LEAST_PYARROW = 22
 _METADATA, _VALUE, _TYPED_VALUE = "metadata", "value", "typed_value"
-_NULL = b"\x00"
 # In a file.
 VARIANT = pa.struct([pa.field(_METADATA, pa.binary(), nullable=False), pa.field(_VALUE, pa.binary(), nullable=False)])
 # Where Spark looks whether a struct is a variant.
@@ -128,7 +128,7 @@ def as_variants(values: pa.Array, kind: pa.StructType = VARIANT) -> pa.Array:
             "Restore the file from a backup, delete the row, or leave the column out."
         )
     if value.null_count:
-        value = pc.if_else(pc.and_not(value.is_null(), metadata.is_null()), pa.scalar(_NULL, value.type), value)
+        value = pc.if_else(pc.and_not(value.is_null(), metadata.is_null()), pa.scalar(NULL, value.type), value)
     found = {_METADATA: metadata, _VALUE: value}
     # Where a variant is null its parts may be null, and Parquet has them required.
     parts = [pc.fill_null(found[part.name], b"") for part in kind]

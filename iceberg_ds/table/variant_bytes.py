@@ -9,6 +9,10 @@ import itertools
 
 # The two low bits of a value's first byte; the others of a flat value are its type.
 SHORT_TEXT, OBJECT, ARRAY = 1, 2, 3
+NULL = b"\x00"
+# Bytes of a flat value, its first byte included, by type; values of other types say how many they have.
+_SIZES = {0: 1, 1: 1, 2: 1, 3: 2, 4: 3, 5: 5, 6: 9, 7: 9, 8: 6, 9: 10, 10: 18, 11: 5, 12: 9, 13: 9, 14: 5,
+          17: 9, 18: 9, 19: 9, 20: 17}  # fmt: skip
 _LONG = 4  # bytes of the size of a large object or array; a small one's has a byte
 
 
@@ -36,6 +40,18 @@ def names_in(metadata: bytes) -> list[bytes]:
     if begin + max(ends) > len(metadata):
         raise IndexError(begin + max(ends))
     return [metadata[begin + one : begin + other] for one, other in itertools.pairwise(ends)]
+
+
+def size_at(value: bytes, at: int) -> int:
+    """Return how many bytes a value that is neither an object nor an array has, its first byte included.
+
+    Raises:
+        IndexError: The bytes end before it says so.
+    """
+    info = value[at] >> 2
+    if value[at] & 3 == SHORT_TEXT:
+        return 1 + info
+    return _SIZES.get(info) or 5 + unsigned_at(value, at + 1, 4)
 
 
 def parts_at(value: bytes, at: int) -> tuple[list[int], list[int]]:

@@ -22,9 +22,8 @@ import pyarrow.compute as pc
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
 from iceberg_ds.table.variant import VARIANT, as_variants, is_sent_variant
-from iceberg_ds.table.variant_bytes import ARRAY, OBJECT, SHORT_TEXT, names_in, parts_at, unsigned_at
+from iceberg_ds.table.variant_bytes import ARRAY, NULL, OBJECT, names_in, parts_at, size_at
 
-_NULL = b"\x00"
 _TRUE, _FALSE = b"\x04", b"\x08"
 _INTEGERS = ((b"\x0c", pa.int8()), (b"\x10", pa.int16()), (b"\x14", pa.int32()), (b"\x18", pa.int64()))
 _DOUBLE, _FLOAT = b"\x1c", b"\x38"
@@ -32,9 +31,6 @@ _DECIMALS = ((b"\x20", 9, 4), (b"\x24", 18, 8), (b"\x28", 38, 16))  # the most d
 _DATE, _TIMESTAMP, _TIMESTAMP_NTZ = b"\x2c", b"\x30", b"\x34"
 _BINARY, _TEXT = b"\x3c", b"\x40"
 _LONGEST_SHORT_TEXT = 63  # bytes
-# Bytes of a flat value, its first byte included, by type; values of other types say how many they have.
-_SIZES = {0: 1, 1: 1, 2: 1, 3: 2, 4: 3, 5: 5, 6: 9, 7: 9, 8: 6, 9: 10, 10: 18, 11: 5, 12: 9, 13: 9, 14: 5,
-          17: 9, 18: 9, 19: 9, 20: 17}  # fmt: skip
 _VERSION = 1
 _MOST_IN_BYTE = 0xFF
 _BYTES_OF_CODE = 4
@@ -159,7 +155,7 @@ class _Flat:
 
     def encoded(self, numbers: pa.Array, starts: pa.Array) -> pa.Array:  # noqa: ARG002  # without names
         """Return the bytes of each value."""
-        return pc.fill_null(_flat(self._values), _NULL)
+        return pc.fill_null(_flat(self._values), NULL)
 
 
 class _Structs:
@@ -194,7 +190,7 @@ class _Structs:
             _little_endian(ends[-1], sizes),
         ]
         count = pa.repeat(len(ids), len(starts))
-        return self._where_valid(_joined(_object_header(count, widths, sizes), _size(count), *listed, *parts), _NULL)
+        return self._where_valid(_joined(_object_header(count, widths, sizes), _size(count), *listed, *parts), NULL)
 
     def _where_valid(self, values: pa.Array, other: bytes | None) -> pa.Array:
         return values if self._is_valid is None else pc.if_else(self._is_valid, values, pa.scalar(other, values.type))
@@ -320,7 +316,7 @@ class _Entries:
 
     def where_valid(self, encoded: pa.Array) -> pa.Array:
         """Return the bytes of values, of a variant's null for a null."""
-        return encoded if self._is_valid is None else pc.if_else(self._is_valid, encoded, _NULL)
+        return encoded if self._is_valid is None else pc.if_else(self._is_valid, encoded, NULL)
 
     @staticmethod
     def _ends(lengths: pa.Array) -> pa.Array:
@@ -335,7 +331,7 @@ class _Variants:
         found = zip(parts.field("metadata").to_pylist(), parts.field("value").to_pylist(), strict=True)
         try:
             self._trees = [
-                _tree(value, [name.decode() for name in names_in(metadata)]) if value else _NULL
+                _tree(value, [name.decode() for name in names_in(metadata)]) if value else NULL
                 for metadata, value in found
             ]
         except RecursionError:
@@ -360,12 +356,9 @@ _Tree = bytes | list["_Tree"] | dict[str, "_Tree"]
 
 
 def _tree(value: bytes, names: list[str], at: int = 0) -> _Tree:
-    kind, info = value[at] & 3, value[at] >> 2
-    if kind == SHORT_TEXT:
-        return value[at : at + 1 + info]
+    kind = value[at] & 3
     if kind not in (OBJECT, ARRAY):
-        size = _SIZES.get(info) or 5 + unsigned_at(value, at + 1, 4)
-        return value[at : at + size]
+        return value[at : at + size_at(value, at)]
     ids, places = parts_at(value, at)
     parts = [_tree(value, names, place) for place in places]
     return parts if kind == ARRAY else dict(zip((names[one] for one in ids), parts, strict=True))

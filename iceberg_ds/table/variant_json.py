@@ -18,11 +18,10 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from iceberg_ds.errors import UnsupportedTableError
-from iceberg_ds.table.flat_json import ESCAPES, flat_json, iso_date, iso_time
-from iceberg_ds.table.variant_bytes import ARRAY, OBJECT, SHORT_TEXT, names_in, parts_at, unsigned_at
+from iceberg_ds.table.flat_json import ESCAPES, flat_json, iso_date, iso_time, iso_timestamp
+from iceberg_ds.table.variant_bytes import ARRAY, OBJECT, SHORT_TEXT, names_in, parts_at, size_at
 
 _MUST_BE_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
-_NANOSECONDS_OF_A_DAY = 86_400_000_000_000
 # More than a decimal has; Python's own 28 round longer ones.
 _DECIMALS = decimal.Context(prec=60)
 
@@ -68,19 +67,13 @@ def _inside(value: bytes, at: int, names: list[bytes]) -> list[bytes | int]:
 
 
 def _flat(value: bytes, at: int) -> bytes:
-    kind, info = value[at] & 3, value[at] >> 2
-    if kind == SHORT_TEXT:
-        return _text(_taken(value, at + 1, info))
-    if info in _SIZED:
-        return _SIZED[info](_taken(value, at + 5, unsigned_at(value, at + 1, 4)))
-    size, show = _FLAT[info]
-    return show(_taken(value, at + 1, size)).encode()
-
-
-def _taken(value: bytes, at: int, size: int) -> bytes:
-    if at + size > len(value):
-        raise IndexError(at + size)
-    return value[at : at + size]
+    end = at + size_at(value, at)
+    if end > len(value):
+        raise IndexError(end)
+    if value[at] & 3 == SHORT_TEXT:
+        return _text(value[at + 1 : end])
+    info = value[at] >> 2
+    return _SIZED[info](value[at + 5 : end]) if info in _SIZED else _FLAT[info](value[at + 1 : end]).encode()
 
 
 def _text(raw: bytes) -> bytes:
@@ -128,32 +121,31 @@ def _timestamp(zone: str, nanoseconds: int) -> Callable[[bytes], str]:
     """Return how a timestamp with such a suffix is shown, whose unit has so many nanoseconds."""
 
     def shown(raw: bytes) -> str:
-        day, rest = divmod(_number(raw) * nanoseconds, _NANOSECONDS_OF_A_DAY)
-        return f'"{iso_date(day)} {_short(iso_time(rest, 9))}{zone}"'
+        return f'"{_short(iso_timestamp(_number(raw) * nanoseconds, " ", 9))}{zone}"'
 
     return shown
 
 
 def _short(time: str) -> str:
-    return time.rstrip("0").rstrip(".") if "." in time else time
+    return time.rstrip("0").rstrip(".")
 
 
-# How flat values are shown, by their type: their bytes, and the function.
-_FLAT: dict[int, tuple[int, Callable[[bytes], str]]] = {
-    0: (0, lambda _: "null"),
-    1: (0, lambda _: "true"),
-    2: (0, lambda _: "false"),
-    **{3 + power: (1 << power, _integer) for power in range(4)},
-    7: (8, _double),
-    **{8 + power: (1 + (4 << power), _decimal) for power in range(3)},
-    11: (4, _date),
-    12: (8, _timestamp("+00:00", 1000)),
-    13: (8, _timestamp("", 1000)),
-    14: (4, _single),
-    17: (8, _time),
-    18: (8, _timestamp("+00:00", 1)),
-    19: (8, _timestamp("", 1)),
-    20: (16, lambda raw: f'"{uuid.UUID(bytes=raw)}"'),
+# How flat values are shown, by their type.
+_FLAT: dict[int, Callable[[bytes], str]] = {
+    0: lambda _: "null",
+    1: lambda _: "true",
+    2: lambda _: "false",
+    **dict.fromkeys(range(3, 7), _integer),
+    7: _double,
+    **dict.fromkeys(range(8, 11), _decimal),
+    11: _date,
+    12: _timestamp("+00:00", 1000),
+    13: _timestamp("", 1000),
+    14: _single,
+    17: _time,
+    18: _timestamp("+00:00", 1),
+    19: _timestamp("", 1),
+    20: lambda raw: f'"{uuid.UUID(bytes=raw)}"',
 }
 # Those that say how many bytes they have.
 _SIZED: dict[int, Callable[[bytes], bytes]] = {15: _base64, 16: _text}

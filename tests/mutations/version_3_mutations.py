@@ -469,7 +469,7 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="damaged variants are printed as far as they go",
         file="table/variant_json.py",
-        before="    if at + size > len(value):\n",
+        before="    if end > len(value):\n",
         after="    if at > len(value):\n",
         tests=("unit/table/test_variant_json.py::test_damaged_variant_is_refused",),
     ),
