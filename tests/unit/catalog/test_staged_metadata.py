@@ -263,16 +263,20 @@ def test_file_that_would_have_created_the_table_is_open_whatever_has_its_name(
 
 
 def test_one_table_tells_nothing_of_the_file_of_another(sink: Sink) -> None:
-    """A commit of several tables would delete the file of a table that it has just created: the table itself."""
-    other = replace(sink, options=replace(sink.options, table=("db", "other")))
+    """A commit of a table and of its copy would delete the file that the table stands at: the table itself."""
     sink.append(1)
-    other.append(1)
+    copied = sink.table().metadata_location
+    settings = catalog_settings(sink.options)
+    load_catalog(settings.name, **dict(settings.properties)).register_table(("db", "copy"), copied)
+    copy = replace(sink, options=replace(sink.options, table=("db", "copy")))
+    copy.append(2)  # the log of the copy has the table's metadata file, as the table's own will have
+    sink.append(3)
     new = sink.table()
     made = StagedTable(new.name(), new.metadata, new.metadata_location, new.io, new.catalog)
 
     with tidying_metadata():
-        note_staged(made, follows=None)
-        other.table()
+        note_staged(made, follows=copied)
+        copy.table()
 
     assert local(new.metadata_location).exists()
 

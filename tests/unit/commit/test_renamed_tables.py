@@ -14,6 +14,7 @@ from support.faults.kinds import Kind, Way
 from support.tables.changes_by_others import plain_catalog, rename
 from support.tables.sink import IDENTIFIER, Sink, epoch, paths_of, rows
 
+from iceberg_ds.catalog import own_storage
 from iceberg_ds.commit.create_table import with_first_snapshot
 from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, CommitStateUnknownError
@@ -130,12 +131,22 @@ def test_created_table_that_was_renamed_keeps_its_rows_to_itself(
     assert sink.table().metadata.snapshots == []
 
 
+@pytest.mark.parametrize("of_server", [True, False])
 @pytest.mark.parametrize("answer", [connection_lost, false_refusal])
 @pytest.mark.parametrize("kind", ["batch", "numbered batch", "epoch"])
-def test_created_table_whose_name_is_free_again_stays_whole(
-    sink: Sink, faulty_sink: Sink, faulty_catalog: FaultyCatalog, kind: str, answer: Callable[[], Exception]
+def test_created_table_whose_name_is_free_again_stays_whole(  # noqa: PLR0913, PLR0917  # fixtures, and what varies
+    sink: Sink,
+    faulty_sink: Sink,
+    faulty_catalog: FaultyCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    answer: Callable[[], Exception],
+    *,
+    of_server: bool,
 ) -> None:
     """The renamed table would be unreadable for good: the manifest list of its only snapshot was deleted."""
+    if of_server:  # which writes the metadata files itself, so that no writer knows of them
+        monkeypatch.setattr(own_storage, "note_staged", lambda table, **_: table)
     messages = WRITES[kind](faulty_sink)
     faulty_catalog.fail_next(1, answer, when=When.AFTER)
     faulty_catalog.after_commit(1, lambda: rename(sink, "db.t_old") and None)
