@@ -91,10 +91,12 @@ ROUTING = (
         ),
     ),
     Mutation(
-        name="an overwrite whose rows add a column appends",
+        name="an overwrite whose rows add a column replaces what came meanwhile",
         file="writers/routed.py",
         before="        commits += [report_task(table.plan, [], attempt) for table in loose]\n",
         after="",
-        tests=("unit/multi_table/test_route_edges.py::test_overwrite_whose_rows_add_a_column_replaces_the_rows",),
+        tests=(
+            "unit/multi_table/test_route_edges.py::test_overwrite_whose_rows_add_a_column_replaces_what_it_was_planned_upon",
+        ),
     ),
 )

@@ -190,8 +190,10 @@ WRITING = (
     Mutation(
         name="missing messages are passed over",
         file="messages.py",
-        before="    if not messages or any(message is None for message in messages):",
-        after="    messages = [message for message in messages if message is not None]\n    if not messages:",
+        before="    _check_sent(messages)\n"
+        "    commits = [message for message in messages if isinstance(message, TaskCommit)]\n",
+        after="    messages = [message for message in messages if message is not None]\n"
+        "    commits = [message for message in messages if isinstance(message, TaskCommit)]\n",
         tests=(
             "unit/test_messages.py::test_missing_message_is_refused",
             "unit/commit/test_commit.py::test_incomplete_messages_commit_nothing",

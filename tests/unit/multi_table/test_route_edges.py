@@ -15,7 +15,7 @@ from support.tables.bad_rows import SENT, TABLE
 from support.tables.routed import FEED, RoutedSink, customer, order
 from support.tables.sink import arrow_batch
 
-from iceberg_ds.errors import OptionError, RefusedRowsError, RowCountError
+from iceberg_ds.errors import CommitConflictError, OptionError, RefusedRowsError, RowCountError
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.writers import routed
 from iceberg_ds.writers.routed import report_routed_task
@@ -48,6 +48,19 @@ def test_overwrite_whose_rows_add_a_column_replaces_the_rows(tmp_path: Path, *, 
     sink.commit(sink.write([{**order(2), "name": "Bob"}], *others, plan=sink.plan(mode=WriteMode.OVERWRITE)))
 
     assert sink.ids("db.orders") == ([2] if is_alone else [2, 3])
+
+
+def test_overwrite_whose_rows_add_a_column_replaces_what_it_was_planned_upon(tmp_path: Path) -> None:
+    """Rows that another job appended meanwhile would be replaced, and nobody would have seen them."""
+    sink = RoutedSink.of(tmp_path, schema_evolution="add-columns")
+    sink.append(order(1))
+    messages = sink.write([{**order(2), "name": "Bob"}], plan=sink.plan(mode=WriteMode.OVERWRITE))
+    sink.append(order(3))
+
+    with pytest.raises(CommitConflictError):
+        sink.commit(messages)
+
+    assert sink.ids("db.orders") == [1, 3]
 
 
 @pytest.mark.parametrize(
