@@ -145,7 +145,9 @@ def key_types(schemas: Sequence[Schema], sources: Iterable[KeySource]) -> dict[i
     for number in sorted({number for source in sources for number in source.field_ids}):
         found = [schema.find_field(number) for schema in schemas if number in schema.field_ids]
         if not found or not (kind := found[-1].field_type).is_primitive:
-            raise ValueError(f"field {number} is no column that rows can be deleted by")
+            raise ValueError(
+                f"field {number}, by which rows are deleted, is no column of the table, or none that can be a key"
+            )
         if (reason := why_not_searched(found[-1])) is not None:
             raise ValueError(reason)
         types[number] = kind

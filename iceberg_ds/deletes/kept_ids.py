@@ -2,9 +2,11 @@
 
 The tasks of a search write the ids of the rows that they find, with their keys, into files that are in no table. Then
 the data files of the new rows whose keys were found are written once more, with these ids in a column. Rows of other
-keys inherit new ids. Of several old rows of a key the highest id is taken over: a row that an equality delete hides is
-older than the one that came in its place. Source: Iceberg spec, "Row Lineage"; it leaves to the writer whether a row
-that is replaced by its key stays the same row.
+keys inherit new ids. Of several old rows of a key the one with the highest data sequence number stays, and of these the
+one with the highest id: a row that an equality delete of the key hides has a lower number than the delete, and one
+that the delete does not hide has none that is lower. Their ids may say otherwise, as in a table that was upgraded.
+Source: Iceberg spec, "Row Lineage"; it leaves to the writer whether a row that is replaced by its key stays the same
+row.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FILE = "file"
+_SEQUENCE = "sequence_number"
 # Rows of new data files that a task writes again; up to as many in all, the driver does: a job of Spark takes longer.
 _TASK_ROWS = 500_000
 
@@ -75,10 +78,11 @@ class IdsFile:
         self._io = io
         self._parts: list[pa.Table] = []
 
-    def add(self, data_file: str, rows: pa.Table) -> None:
-        """Add the rows of a data file, as `ids_of` returns them."""
+    def add(self, data_file: str, sequence_number: int, rows: pa.Table) -> None:
+        """Add the rows of a data file with this data sequence number, as `ids_of` returns them."""
         file = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows), pa.array([data_file]))
-        self._parts.append(rows.append_column(_FILE, file))
+        number = pa.repeat(pa.scalar(sequence_number, pa.int64()), rows.num_rows)
+        self._parts.append(rows.append_column(_FILE, file).append_column(_SEQUENCE, number))
 
     def close(self) -> None:
         """Write the file."""
@@ -192,16 +196,22 @@ def _kept(plan: _Plan, io: FileIO, work: Sequence[DataFile]) -> dict[str, KeptId
     rows = pa.concat_tables(_keys_of(plan, io, number, file, names) for number, file in enumerate(work))
     found: dict[int, list[pa.Table]] = defaultdict(list)
     for ids in _ids(io, plan.ids):
-        hits = rows.join(ids, names, join_type="inner").select([_FILE, POSITION, ID])
+        hits = rows.join(ids, names, join_type="inner").select([_FILE, POSITION, _SEQUENCE, ID])
         for number in pc.unique(hits.column(_FILE)).to_pylist():
             found[number].append(hits.filter(pc.equal(hits.column(_FILE), number)))
     none = KeptIds(positions=pa.array([], pa.int64()), row_ids=pa.array([], pa.int64()))
     kept = {file.file_path: none for file in work if file.file_path not in plan.as_written}
     for number, parts in found.items():
-        highest = pa.concat_tables(parts).group_by([POSITION]).aggregate([(ID, "max")])
-        positions, row_ids = (highest.column(name).combine_chunks() for name in (POSITION, f"{ID}_max"))
-        kept[work[number].file_path] = KeptIds(positions=positions, row_ids=row_ids)
+        kept[work[number].file_path] = _last(pa.concat_tables(parts))
     return kept
+
+
+def _last(hits: pa.Table) -> KeptIds:
+    """Return the id of the last old row of each new one."""
+    ordered = hits.sort_by([(POSITION, "ascending"), (_SEQUENCE, "descending"), (ID, "descending")])
+    last = ordered.group_by([POSITION], use_threads=False).aggregate([(ID, "first")])
+    positions, row_ids = (last.column(name).combine_chunks() for name in (POSITION, f"{ID}_first"))
+    return KeptIds(positions=positions, row_ids=row_ids)
 
 
 def _keys_of(plan: _Plan, io: FileIO, number: int, file: DataFile, names: Sequence[str]) -> pa.Table:

@@ -17,6 +17,7 @@ import json
 import logging
 import math
 import os
+import re
 import stat
 import tempfile
 import uuid
@@ -59,6 +60,9 @@ _LAYOUT = 1
 _SEED_BYTES = 8
 _NULL = pa.scalar(0x6E756C6C, pa.uint64())
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_ROOT = 0  # its user id
+# Files of blocks, and whatever was not finished.
+_OWN_NAME = re.compile(rf"[0-9a-f]{{32}}(\.new)?|{re.escape(_MANIFEST)}\.new")
 
 _opened: dict[Path, Blocks] = {}
 
@@ -74,7 +78,9 @@ def index_place(
         branch: The branch.
         key_types: The types of the key columns, by field id.
     """
-    top = Path(parent) if parent is not None else Path(tempfile.gettempdir(), f"iceberg_ds-keys-{os.getuid()}")
+    top = (
+        Path(parent).resolve() if parent is not None else Path(tempfile.gettempdir(), f"iceberg_ds-keys-{os.getuid()}")
+    )
     types = {number: key_types[number] for number in sorted(key_types)}
     told = json.dumps([table_uuid, branch, [[number, str(of)] for number, of in types.items()]])
     return KeyIndexPlace(folder=str(top / hashlib.sha256(told.encode()).hexdigest()[:32]), key_types=types)
@@ -100,11 +106,14 @@ def open_index(place: KeyIndexPlace) -> Iterator[KeyIndex]:
 
 
 def _check_own(folder: Path) -> None:
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & _OTHERS_MAY_WRITE:
+    """Refuse a folder that others may write, or could put another one, or a link, in the place of."""
+    found, around, own = folder.lstat(), folder.parent.lstat(), os.getuid()
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == own and not found.st_mode & _OTHERS_MAY_WRITE
+    is_open = around.st_mode & _OTHERS_MAY_WRITE and not around.st_mode & stat.S_ISVTX
+    if not is_own or not stat.S_ISDIR(around.st_mode) or around.st_uid not in {own, _ROOT} or is_open:
         raise OptionError(
-            f"Cannot keep keys in {folder}: it is not a folder that this user alone may write. Give another one with "
-            "option 'key-index-folder'."
+            f"Cannot keep keys in {folder}: it, or the folder that it stands in, is not one that this user alone may "
+            "write. Give another one with option 'key-index-folder', such as a new folder inside the one given."
         )
 
 
@@ -181,9 +190,9 @@ class KeyIndex:
 
     def _delete_unlisted(self) -> None:
         """Delete what no list names: parts that were merged, or not listed before a process died."""
-        listed = {_MANIFEST, _LOCK, *(part.entry.name for part in self._parts)}
+        listed = {*(part.entry.name for part in self._parts)}
         for path in self._folder.iterdir():
-            if path.name not in listed:
+            if path.name not in listed and _OWN_NAME.fullmatch(path.name):
                 with suppress(OSError):
                     path.unlink()
         for path in [path for path in _opened if path.parent == self._folder and path.name not in listed]:

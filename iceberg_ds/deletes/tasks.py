@@ -108,7 +108,7 @@ class _Task:
             for found in self._find(items, self._finder.find(items) if known is None else known):
                 rewritten = self._hide(found) if len(found.positions) else None
                 if found.ids is not None:
-                    self._ids.add(found.work.path, found.ids)
+                    self._ids.add(found.work.path, found.work.sequence_number, found.ids)
                 answers.append(
                     FileAnswer(
                         path=found.work.path,

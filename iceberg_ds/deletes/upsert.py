@@ -213,9 +213,16 @@ class UpsertCommit:
         self._check_losers()
         files = (file for commit in commits for file in commit.delete_files)
         keys = tuple(KeySource(data_file=file, sequence_number=None) for file in files)
+        try:
+            types = key_types([self._plan.schema], keys)
+        except ValueError as problem:
+            raise CommitConflictError(
+                f"Cannot upsert into {self._name}, nothing was committed: its key columns were changed while rows were "
+                f"written by keys: {problem}. Run the write again, with option 'keys' as the table is now."
+            ) from problem
         self._to_delete = KeysToDelete(
             paths=frozenset(),
-            key_types=key_types([self._plan.schema], keys),
+            key_types=types,
             written=keys,
             counts_stored=self._plan.write.changes is not None and self._plan.write.changes.counts_stored,
         )

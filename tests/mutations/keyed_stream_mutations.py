@@ -114,7 +114,7 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
         name="the key index leaves its old parts on the disk",
         file="deletes/key_index.py",
         before=(
-            "            if path.name not in listed:\n"
+            "            if path.name not in listed and _OWN_NAME.fullmatch(path.name):\n"
             "                with suppress(OSError):\n"
             "                    path.unlink()\n"
         ),
@@ -131,23 +131,51 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
     Mutation(
         name="the key index is in a folder that others may write",
         file="deletes/key_index.py",
-        before=" or found.st_mode & _OTHERS_MAY_WRITE:",
-        after=" or not found.st_mode:",
+        before=" and not found.st_mode & _OTHERS_MAY_WRITE\n",
+        after="\n",
         tests=(_INDEX + "test_folder_that_others_may_write_is_refused",),
     ),
     Mutation(
         name="the key index is in a folder of another user",
         file="deletes/key_index.py",
-        before=" or found.st_uid != os.getuid() or",
-        after=" or",
+        before=" and found.st_uid == own and",
+        after=" and",
         tests=(_INDEX + "test_folder_of_another_user_is_refused",),
     ),
     Mutation(
         name="the key index follows a link to its folder",
         file="deletes/key_index.py",
-        before="    found = folder.lstat()\n",
-        after="    found = folder.stat()\n",
+        before="    found, around, own = folder.lstat(), ",
+        after="    found, around, own = folder.stat(), ",
         tests=(_INDEX + "test_folder_behind_a_link_is_refused",),
+    ),
+    Mutation(
+        name="the folder around the key index may be one that others write",
+        file="deletes/key_index.py",
+        before="not in {own, _ROOT} or is_open:",
+        after="not in {own, _ROOT}:",
+        tests=(_INDEX + "test_folder_that_others_may_exchange_is_refused",),
+    ),
+    Mutation(
+        name="the folder around the key index may be another user's",
+        file="deletes/key_index.py",
+        before=" or around.st_uid not in {own, _ROOT} or",
+        after=" or",
+        tests=(_INDEX + "test_folder_in_one_of_another_user_is_refused",),
+    ),
+    Mutation(
+        name="the default folder of key indexes may be a link",
+        file="deletes/key_index.py",
+        before=", folder.parent.lstat(), os.getuid()",
+        after=", folder.parent.stat(), os.getuid()",
+        tests=(_INDEX + "test_link_in_the_place_of_the_default_folder_is_refused",),
+    ),
+    Mutation(
+        name="the key index deletes whatever is in its folder",
+        file="deletes/key_index.py",
+        before="            if path.name not in listed and _OWN_NAME.fullmatch(path.name):\n",
+        after="            if path.name not in {*listed, _MANIFEST, _LOCK}:\n",
+        tests=(_INDEX + "test_files_of_others_stay_in_the_folder",),
     ),
     Mutation(
         name="every user of the machine may read the key index",
@@ -208,17 +236,19 @@ KEYED_STREAMS: tuple[Mutation, ...] = (
     Mutation(
         name="the id that stays of several rows of a key is the lowest",
         file="deletes/kept_ids.py",
-        before=(
-            '.aggregate([(ID, "max")])\n'
-            "        positions, row_ids = ("
-            'highest.column(name).combine_chunks() for name in (POSITION, f"{ID}_max"))\n'
+        before='(_SEQUENCE, "descending"), (ID, "descending")',
+        after='(_SEQUENCE, "descending"), (ID, "ascending")',
+        tests=(_KEPT + "test_of_several_old_rows_the_last_one_stays",),
+    ),
+    Mutation(
+        name="a row that a delete by key hides passes its id on before the visible one",
+        file="deletes/kept_ids.py",
+        before='(_SEQUENCE, "descending"), (ID, "descending")',
+        after='(ID, "descending")',
+        tests=(
+            _KEPT + "test_rows_keep_their_ids_where_deletes_by_key_hid_rows_before_the_upgrade",
+            _KEPT + "test_row_that_got_the_key_of_one_that_a_delete_by_key_hid_keeps_its_id",
         ),
-        after=(
-            '.aggregate([(ID, "min")])\n'
-            "        positions, row_ids = ("
-            'highest.column(name).combine_chunks() for name in (POSITION, f"{ID}_min"))\n'
-        ),
-        tests=(_KEPT + "test_of_several_old_rows_the_one_with_the_highest_id_stays",),
     ),
     Mutation(
         name="an id that a search does not find any more stays with the new row",

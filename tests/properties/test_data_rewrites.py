@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -78,6 +78,7 @@ class Died(BaseException):
 
 @settings(max_examples=examples(40))
 @given(history=histories)
+@example(history=[("rewrite", {"rewrite_all": "true"}, FaultPoint.TASK_WRITTEN, [("delete row", 1)], False)])
 def test_rewrites_change_no_row(history: Any) -> None:
     """Rows would come back, be lost or be doubled, for some order of writes, deletes and rewrites."""
     folder = Path(tempfile.mkdtemp())

@@ -37,7 +37,7 @@ from support.checks.reader import listed
 from support.exhaustive import each_value, few
 from support.keys.conversions import Compaction
 from support.keys.conversions import meanwhile as at_step
-from support.keys.messages import COLUMNS, KEYED_SCHEMA, SENT, Event, keyed_tasks
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, SENT, Event, keyed_tasks, plan_by_keys
 from support.keys.upserts import (
     apart,
     commit_upsert,
@@ -260,8 +260,8 @@ def test_rows_that_are_marked_as_deleted_stay_the_same_rows(sink: Sink) -> None:
 
 
 @WAYS
-def test_of_several_old_rows_the_one_with_the_highest_id_stays(keyed: Sink, write: Write) -> None:
-    """Which row stays would be up to chance, two new rows have one id, or a row that was deleted by key come back."""
+def test_of_several_old_rows_the_last_one_stays(keyed: Sink, write: Write) -> None:
+    """Which row stays would be up to chance, or two new rows have one id."""
     before = dict(all_row_ids(keyed))
     for number in (1, 2):
         keyed.commit(keyed.write([{"id": 1, "region": "EU", "amount": number}] * 2, schema=COLUMNS))
@@ -383,6 +383,37 @@ def test_rows_of_an_upgraded_table_get_ids(sink: Sink, write: Write) -> None:
     assert None not in first.values()
     assert row_ids(sink) == first
     check_clean(sink.table())
+
+
+@WAYS
+def test_rows_keep_their_ids_where_deletes_by_key_hid_rows_before_the_upgrade(sink: Sink, write: Write) -> None:
+    """Each row of a stream that went on after an upgrade would become another one at its first change."""
+    sink.create(KEYED_SCHEMA)
+    for number, amount in enumerate((1, 2)):
+        sink.commit(keyed_tasks(plan_by_keys(sink), *apart([("U", key, "EU", amount, number) for key in range(8)])))
+    sink.catalog.send(sink.table(), (), (UpgradeFormatVersion(format_version=3),))
+    by_position(sink, [("I", 50, "EU", 5, 3)])  # the rows get ids, those of older files higher ones
+    before = row_ids(sink)
+    assert None not in before.values()
+
+    write(sink, *apart(changed(1, 2, 3)))
+
+    assert row_ids(sink) == before
+    check_clean(sink.table())
+
+
+@WAYS
+def test_row_that_got_the_key_of_one_that_a_delete_by_key_hid_keeps_its_id(keyed: Sink, write: Write) -> None:
+    """A row that was deleted would come back for those who follow rows by their ids, and one that was not, go."""
+    before = row_ids(keyed)
+    low, high = sorted((1, 2), key=lambda key: before[key] or 0)
+    keyed.commit(keyed_tasks(plan_by_keys(keyed), [("D", high, "EU", None, 2)]))
+    move_to_another_key(keyed, low, high)
+
+    write(keyed, changed(high))
+
+    assert row_ids(keyed)[high] == before[low]
+    check_clean(keyed.table())
 
 
 @ONE_WAY

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,13 +26,13 @@ from pyiceberg.table.update import SetSnapshotRefUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, IntegerType, LongType, NestedField, StringType
 from pyspark.sql.types import StructType
-from support.checks.invariants import check_clean
+from support.checks.invariants import check_clean, unreferenced_files
 from support.checks.reader import listed, rows_of
 from support.exhaustive import few
 from support.keys.conversions import meanwhile as at_step
 from support.keys.indexed_files import LIST, LOCK, IndexedFiles, another_process, flip
-from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event
-from support.keys.upserts import apart, commit_upsert_epoch, upsert, upsert_epoch
+from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks
+from support.keys.upserts import apart, commit_upsert_epoch, upsert, upsert_epoch, upsert_plan
 from support.tables.data_rewrites import rewrite
 from support.tables.delete_files import delete_ids
 from support.tables.sink import Sink, epoch, local
@@ -41,7 +43,7 @@ from iceberg_ds.deletes.indexed import IndexedMatcher
 from iceberg_ds.deletes.key_blocks import Blocks
 from iceberg_ds.deletes.key_index import KeyIndex, index_place, open_index
 from iceberg_ds.deletes.work import FileWork
-from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.errors import CommitConflictError, OptionError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.table.lineage import ROW_ID
@@ -119,10 +121,10 @@ def test_stored_ids_are_told(files: IndexedFiles) -> None:
 
 
 def places_to_flip(files: IndexedFiles) -> Iterator[tuple[str, int]]:
-    """Yield places all over the list, and in the blocks and the directory of a part."""
+    """Yield places all over the list, its seed among them, and in the blocks and the directory of a part."""
     for path in (files.parts[0], files.parts[-1], files.index / LIST):
         size = path.stat().st_size
-        step = 1 + size // 12
+        step = 4 if path.name == LIST else 1 + size // 12
         yield from ((path.name, place) for place in {*range(0, size, step), size - 1})
 
 
@@ -311,7 +313,7 @@ def test_folder_that_others_may_write_is_refused(files: IndexedFiles, bits: int)
     work = three(files)
     files.index.chmod(bits)
 
-    with pytest.raises(OptionError, match=r"Cannot keep keys in .*: it is not a folder that this user alone may write"):
+    with pytest.raises(OptionError, match=r"Cannot keep keys in .*: .* is not one that this user alone may write"):
         files.search(work, files.keys({1: [0]}))
 
 
@@ -321,7 +323,7 @@ def test_folder_behind_a_link_is_refused(files: IndexedFiles) -> None:
     moved = files.index.rename(files.folder / "elsewhere")
     files.index.symlink_to(moved)
 
-    with pytest.raises(OptionError, match="it is not a folder that this user alone may write"):
+    with pytest.raises(OptionError, match="is not one that this user alone may write"):
         files.search(work, files.keys({1: [0]}))
 
 
@@ -330,8 +332,69 @@ def test_folder_of_another_user_is_refused(files: IndexedFiles, monkeypatch: pyt
     work = three(files)
     monkeypatch.setattr(os, "getuid", lambda: files.index.stat().st_uid + 1)
 
-    with pytest.raises(OptionError, match="it is not a folder that this user alone may write"):
+    with pytest.raises(OptionError, match="is not one that this user alone may write"):
         files.search(work, files.keys({1: [0]}))
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o777])
+def test_folder_that_others_may_exchange_is_refused(files: IndexedFiles, bits: int) -> None:
+    """Another user of the machine could put a link in its place, and the files behind it would be deleted."""
+    work = three(files)
+    files.index.parent.chmod(bits)
+
+    with pytest.raises(OptionError, match=r"Cannot keep keys in .*: it, or the folder that it stands in"):
+        files.search(work, files.keys({1: [0]}))
+
+    files.index.parent.chmod(bits | stat.S_ISVTX)  # only owners may exchange what is in it
+    assert len(files.search(work, files.keys({1: [0]}))) == 1
+
+
+def test_folder_in_one_of_another_user_is_refused(files: IndexedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever made the folder of the default name first could exchange what is in it."""
+    work = three(files)
+    lstat, around = Path.lstat, files.index.parent
+
+    def of_another(path: Path) -> Any:
+        found = lstat(path)
+        return SimpleNamespace(st_mode=found.st_mode, st_uid=found.st_uid + (4711 if path == around else 0))
+
+    monkeypatch.setattr(Path, "lstat", of_another)
+
+    with pytest.raises(OptionError, match=r"Cannot keep keys in .*: it, or the folder that it stands in"):
+        files.search(work, files.keys({1: [0]}))
+
+
+def test_link_in_the_place_of_the_default_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user of the machine could lead the index into any folder of this user."""
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "own").mkdir()
+    place = index_place(None, "uuid", "main", {1: LongType()})
+    Path(place.folder).parent.symlink_to(tmp_path / "own")
+
+    with pytest.raises(OptionError, match="is not one that this user alone may write"), open_index(place):
+        pass
+
+
+def test_folder_that_the_user_names_may_be_behind_a_link(tmp_path: Path) -> None:
+    """A disk that is mounted elsewhere could not be used."""
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (tmp_path / "named").symlink_to(tmp_path / "disk")
+
+    with open_index(index_place(str(tmp_path / "named"), "uuid", "main", {1: LongType()})):
+        assert len(list((tmp_path / "disk").iterdir())) == 1
+
+
+def test_files_of_others_stay_in_the_folder(files: IndexedFiles) -> None:
+    """Whoever names a folder that is in use would lose what is in it."""
+    work = three(files)
+    own = files.index / "diary.txt"
+    own.write_text("dear diary")
+    (files.index / f"{'0' * 32}.new").write_text("of a process that died")
+
+    files.search(work, files.keys({1: [0]}))
+
+    assert own.read_text() == "dear diary"
+    assert not (files.index / f"{'0' * 32}.new").exists()
 
 
 def test_index_of_other_keys_in_its_place_is_not_read(files: IndexedFiles) -> None:
@@ -919,6 +982,22 @@ def test_folder_of_others_stops_an_epoch_that_leaves_nothing(sink: Sink, tmp_pat
     assert amounts(sink) == {number: number for number in range(12)}
     upsert_epoch(sink, 1, changed(1, amount=5))
     assert amounts(sink)[1] == 5
+
+
+@pytest.mark.usefixtures("waits")
+def test_key_that_is_dropped_before_the_commit_is_a_conflict(sink: Sink) -> None:
+    """A user would be told of a field by its number, and the files of the epoch would stay."""
+    sink.create(KEYED_SCHEMA)
+    upsert_epoch(sink, 0, *apart(FIRST))
+    messages = keyed_tasks(upsert_plan(sink), changed(1, amount=5), of_epoch=epoch(1))
+    with sink.table().update_schema(allow_incompatible_changes=True) as change:
+        change.set_identifier_fields()
+        change.delete_column("id")
+
+    with pytest.raises(CommitConflictError, match=r"upsert into db\.t, nothing was committed: its key columns were"):
+        commit_upsert_epoch(sink, messages)
+
+    assert unreferenced_files(sink.table()) == set()
 
 
 @pytest.mark.usefixtures("waits")
