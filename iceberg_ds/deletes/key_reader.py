@@ -90,15 +90,21 @@ def canonical(values: pa.Array, field_type: IcebergType) -> pa.Array:
         case TimeType():
             return values.cast(pa.time64("us")).view(pa.int64())
         case TimestampType() | TimestamptzType():
-            if values.type.unit == "ns":  # which a cast would cut towards 1970
-                values = pc.floor_temporal(values, unit="microsecond")
-            return values.cast(pa.timestamp("us", values.type.tz)).view(pa.int64())
+            return _microseconds(values).view(pa.int64())
         case FloatType() | DoubleType():
             wide = values.cast(pa.float64())
             return pc.if_else(pc.is_nan(wide), pa.scalar(math.nan, pa.float64()), wide).view(pa.int64())
     if pa.types.is_large_string(values.type):
         values = values.cast(pa.large_binary())
     return values.cast(canonical_type(field_type))
+
+
+def _microseconds(values: pa.Array) -> pa.Array:
+    if pa.types.is_date(values.type):  # as which the column began
+        return values.cast(pa.timestamp("us"))
+    if values.type.unit == "ns":  # which a cast would cut towards 1970
+        values = pc.floor_temporal(values, unit="microsecond")
+    return values.cast(pa.timestamp("us", values.type.tz))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

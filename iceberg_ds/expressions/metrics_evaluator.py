@@ -60,7 +60,7 @@ from iceberg_ds.expressions.nodes import Column, Constant, Facts
 from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.table.partitioning import PartitionKey
 
-_FLOAT_BYTES = 4
+_FLOAT_BYTES = _DATE_BYTES = 4
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
 _EPOCH_YEAR = 1970
@@ -107,11 +107,14 @@ def facts_of(data_file: DataFile, field_id: int, field_type: IcebergType) -> Col
 def bound_value(raw: bytes | None, field_type: IcebergType) -> Any:  # noqa: ANN401, PLR0911  # one return a type
     """Return a bound as a value that compares with others of the column, or None if there is no usable bound.
 
-    A column may have been widened since the file was written, so the number of bytes tells the width of a number.
+    A column may have been widened since the file was written, so the number of bytes tells the width of a number, and
+    a date from a timestamp.
     """
     if not raw:
         return None if not isinstance(field_type, StringType | BinaryType) else raw
     match field_type:
+        case TimestampType() | TimestamptzType() if len(raw) == _DATE_BYTES:  # it was a date then
+            return int.from_bytes(raw, "little", signed=True) * _DAY_US
         case IntegerType() | LongType() | DateType() | TimeType() | TimestampType() | TimestamptzType():
             return int.from_bytes(raw, "little", signed=True)
         case BooleanType():

@@ -42,7 +42,7 @@ from iceberg_ds.deletes.index import (
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError, UnsupportedTableError
-from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
+from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange, bound_value
 from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.lives import FileId, Life
@@ -412,19 +412,20 @@ def _task(work: FileWork, entry: DataFile) -> ScanTask:
 
 def _early_times(schema: Schema, files: Sequence[DataFile]) -> frozenset[int]:
     """Return the columns of dates and times that some file may have from before 1583, by their lower bounds."""
-    limits = {
-        field.field_id: _FIRST_DAY if isinstance(field.field_type, DateType) else _FIRST_DAY * _DAY_US
+    times = {
+        field.field_id: field.field_type
         for field in schema.fields
         if isinstance(field.field_type, DateType | TimestampType | TimestamptzType)
     }
     found = set()
-    for number, limit in limits.items():
+    for number, kind in times.items():
+        limit = _FIRST_DAY if isinstance(kind, DateType) else _FIRST_DAY * _DAY_US
         for file in files:
-            low = (file.lower_bounds or {}).get(number)
+            low = bound_value((file.lower_bounds or {}).get(number), kind)
             values, nulls = ((counts or {}).get(number) for counts in (file.value_counts, file.null_value_counts))
             if low is None and values is not None and values == nulls:
                 continue  # it has nulls only
-            if low is None or int.from_bytes(low, "little", signed=True) < limit:
+            if low is None or low < limit:
                 found.add(number)
                 break
     return frozenset(found)

@@ -557,4 +557,14 @@ VERSION_3: tuple[Mutation, ...] = (
         after="                return values\n",
         tests=("unit/table/test_projection.py::test_column_without_a_type_is_null_whatever_a_file_has",),
     ),
+    Mutation(
+        name="bounds of dates that became timestamps are read as microseconds",
+        file="expressions/metrics_evaluator.py",
+        before="if len(raw) == _DATE_BYTES:",
+        after="if len(raw) == -_DATE_BYTES:",
+        tests=(
+            "unit/reading/test_promoted_dates.py::test_filter_finds_the_rows",
+            "unit/reading/test_promoted_dates.py::test_old_rows_are_replaced",
+        ),
+    ),
 )
