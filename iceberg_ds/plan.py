@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import TableProperties
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.types import NestedField
 
@@ -515,6 +516,8 @@ class WritePlan:
         spec: Partition spec that the files are written with.
         location: Location of the table.
         properties: The table's properties that decide where data files go (`write.*`).
+        name_mapping: What the columns of the table's files without field ids are, for tasks that read such files, as
+            the table's property has it; None if they read none, or the table has no such property.
         io_properties: Properties that open storage, with its credentials but none of a catalog; never shown.
         sort_order: Order of the rows within a file, None for the order in which they come.
         case_sensitive: How column names are matched: None for exactly, else as the only one that differs in case.
@@ -549,6 +552,7 @@ class WritePlan:
     added: AddedColumns | None = None
     is_audited: bool = False
     event_time: str | None = None
+    name_mapping: str | None = None
 
     @classmethod
     def into(cls, metadata: TableMetadata, write: WriteIdentity, io_properties: Mapping[str, str]) -> WritePlan:
@@ -566,6 +570,7 @@ class WritePlan:
             location=metadata.location,
             properties={name: value for name, value in metadata.properties.items() if name.startswith("write.")},
             io_properties=io_properties,
+            name_mapping=metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING),
         )
 
     def in_epoch(self, epoch: EpochId | None) -> WritePlan:

@@ -38,10 +38,11 @@ from iceberg_ds.snapshots.refs import snapshots_since, write_base
 from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, lineage_of, referenced_data_file
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, with_lineage
+from iceberg_ds.table.name_mapping import PROPERTY, UnknownColumnsError, parsed_mapping
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
 from iceberg_ds.writers.deletion_vectors import owner_of, vector_of, vector_positions
 from iceberg_ds.writers.position_deletes import hidden_positions
-from iceberg_ds.writers.rewriting import NoFieldIdsError, count_positions, remaining_rows
+from iceberg_ds.writers.rewriting import count_positions, remaining_rows
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
 
@@ -382,19 +383,19 @@ def read_rows(
         lineage: What its rows inherit, to have it in columns behind the table's own; None to leave it out.
 
     Raises:
-        UnsupportedTableError: The file does not say which fields of the table its columns are.
+        UnsupportedTableError: It is not known which columns of the table the file's are.
     """
     path, schema = task.file.file_path, table.metadata.schema()
     values = identity_values(task.file, table.metadata.specs()[task.file.spec_id])
+    mapping = parsed_mapping(table.metadata.properties.get(PROPERTY))
     shape = file_shape(schema if lineage is None else with_lineage(schema), case_sensitive=True)
     by_own_names = replace(shape, schema=shape.named)
     try:
-        for rows in remaining_rows(table.io, path, schema, hidden, values, lineage):
+        for rows in remaining_rows(table.io, path, schema, hidden, values, lineage, mapping):
             yield conform(rows, by_own_names)
-    except NoFieldIdsError as problem:
+    except UnknownColumnsError as problem:
         raise UnsupportedTableError(
-            f"Cannot write some rows of {path} again, nothing was committed: {problem}. Compact the table first, or "
-            "replace whole files."
+            f"Cannot write some rows of {path} again, nothing was committed: {problem}. {problem.next_step}"
         ) from problem
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.match import Matcher
@@ -17,7 +18,10 @@ _NONE = pa.array([], pa.int64())
 
 
 def hidden_rows(
-    io: FileIO, key_types: Mapping[int, IcebergType], work: Sequence[FileWork]
+    io: FileIO,
+    key_types: Mapping[int, IcebergType],
+    work: Sequence[FileWork],
+    mapping: NameMapping | None = None,
 ) -> Iterator[tuple[FileWork, pa.Array]]:
     """Yield the data files, each with the positions of its deleted rows, from 0, ascending, each once.
 
@@ -25,11 +29,12 @@ def hidden_rows(
         io: Opens the table's storage.
         key_types: The types of the columns that equality deletes delete by, by field id.
         work: The data files, with the deletes that apply to each; files of one partition follow each other.
+        mapping: Tells the columns of files without field ids; None to refuse such files where keys are compared.
 
     Raises:
         DataFileError: A deletion vector is damaged.
     """
-    matcher = Matcher(io, key_types)
+    matcher = Matcher(io, key_types, mapping=mapping)
     for items in portions(work):
         found = matcher.find([item for item in items if item.keys])
         for item in items:

@@ -31,6 +31,7 @@ from iceberg_ds.deletes.match import (
     together,
 )
 from iceberg_ds.deletes.work import FileWork, KeyFile, KeyIndexPlace, portions
+from iceberg_ds.table.name_mapping import parsed_mapping
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class IndexedMatcher:
         self.read_bytes = 0
         self._io = io
         self._place = place
+        self._mapping = parsed_mapping(place.name_mapping)
 
     def find(self, work: Sequence[FileWork]) -> dict[str, Matches]:
         """Return the rows with one of their file's keys, as `Matcher.find`.
@@ -79,7 +81,7 @@ class IndexedMatcher:
                         "Keys are looked for in the table, because %s is of no use: %s", self._place.folder, problem
                     )
                     break
-        matcher = Matcher(self._io, self._place.key_types, with_ids=True)
+        matcher = Matcher(self._io, self._place.key_types, with_ids=True, mapping=self._mapping)
         matches: dict[str, Matches] = {}
         for items in portions(work):
             matches.update(matcher.find(items))
@@ -89,7 +91,7 @@ class IndexedMatcher:
     def _find(self, index: KeyIndex, work: Sequence[FileWork]) -> dict[str, Matches]:
         items = {Indexed.of(item.data_file): item for item in work}
         if missing := index.missing(items):
-            stored = KeyedRowReader(self._io, self._place.key_types, with_ids=True)
+            stored = KeyedRowReader(self._io, self._place.key_types, with_ids=True, mapping=self._mapping)
             batches = ((file, stored.read(file.path, items[file].partition_values)) for file in missing)
             try:
                 index.add(KeyedFile(file=file, batches=rows) for file, rows in batches)

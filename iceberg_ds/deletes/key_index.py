@@ -68,7 +68,11 @@ _opened: dict[Path, Blocks] = {}
 
 
 def index_place(
-    parent: str | None, table_uuid: str, branch: str, key_types: Mapping[int, IcebergType]
+    parent: str | None,
+    table_uuid: str,
+    branch: str,
+    key_types: Mapping[int, IcebergType],
+    name_mapping: str | None = None,
 ) -> KeyIndexPlace:
     """Return the place of the index of a branch by some keys.
 
@@ -77,13 +81,21 @@ def index_place(
         table_uuid: The table.
         branch: The branch.
         key_types: The types of the key columns, by field id.
+        name_mapping: What the columns of files without field ids are; None if the table does not tell. With another
+            one, files have other keys.
     """
     top = (
         Path(parent).resolve() if parent is not None else Path(tempfile.gettempdir(), f"iceberg_ds-keys-{os.getuid()}")
     )
     types = {number: key_types[number] for number in sorted(key_types)}
-    told = json.dumps([table_uuid, branch, [[number, str(of)] for number, of in types.items()]])
-    return KeyIndexPlace(folder=str(top / hashlib.sha256(told.encode()).hexdigest()[:32]), key_types=types)
+    which = [
+        table_uuid,
+        branch,
+        [[number, str(of)] for number, of in types.items()],
+        *([name_mapping] * bool(name_mapping)),
+    ]
+    name = hashlib.sha256(json.dumps(which).encode()).hexdigest()[:32]
+    return KeyIndexPlace(folder=str(top / name), key_types=types, name_mapping=name_mapping)
 
 
 @contextmanager

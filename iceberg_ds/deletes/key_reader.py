@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -43,6 +44,7 @@ from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.lineage import ROW_ID
+from iceberg_ds.table.name_mapping import PROPERTY, with_field_ids
 from iceberg_ds.table.projection import NO_VALUES, absent, field_id
 from iceberg_ds.table.sort_order import ordered_bits
 from iceberg_ds.table.variant import is_stored_variant
@@ -129,6 +131,7 @@ class ColumnReader:
         wanted: The types of the requested columns in the table, by field id.
         partition_values: The values of the file's identity partition fields, by source column id; any other column
             that the file lacks is null.
+        mapping: Tells the columns of a file without field ids; None to refuse such a file.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
@@ -140,8 +143,10 @@ class ColumnReader:
         path: str,
         wanted: Mapping[int, IcebergType],
         partition_values: Mapping[int, object] = NO_VALUES,
+        mapping: NameMapping | None = None,
     ) -> None:
         self.read_bytes = 0
+        self._mapping = mapping
         self._io = io
         self._path = path
         self._wanted = wanted
@@ -169,12 +174,17 @@ class ColumnReader:
     def _find(self, schema: pa.Schema) -> dict[int, tuple[str, ...]]:
         """Return the path of names to each requested column that the file has, by field id."""
         known = dict(_leaves(list(schema), ()))
-        missing = [number for number in self._wanted if number not in known and number not in self._partition_values]
-        if missing and None in known:
+        is_nameless = None in known
+        if known.keys() <= {None} and self._mapping is not None:
+            known = dict(_leaves(list(with_field_ids(schema, self._mapping)), ()))
+        told = known.keys() | self._partition_values.keys() | {ROW_ID.field_id}  # a column of Iceberg's own
+        missing = [number for number in self._wanted if number not in told]
+        if missing and is_nameless:
             raise UnsupportedTableError(
                 f"Cannot find rows by key in {self._path}: it does not say which column has field id {missing[0]}, as "
-                "files do that were written without Iceberg and added to the table. Rewrite it first, for example "
-                "with Iceberg's rewrite_data_files."
+                "files do that were written without Iceberg and added to the table, and it has none by the names in "
+                f"the table's property {PROPERTY}. Add the column's name there, or write the file anew with "
+                "iceberg_ds.rewrite_data_files first."
             )
         return {number: known[number] for number in self._wanted if number in known}
 
@@ -360,6 +370,7 @@ class KeyedRowReader:
         types: The types of the key columns, by field id, in the order of the result.
         rule: How rows are compared by sequence; None to compare no rows.
         with_ids: Whether row ids are read, too.
+        mapping: As for `ColumnReader`.
 
     Attributes:
         read_bytes: Compressed bytes of the columns that were read so far.
@@ -372,8 +383,10 @@ class KeyedRowReader:
         rule: SequenceRule | None = None,
         *,
         with_ids: bool = False,
+        mapping: NameMapping | None = None,
     ) -> None:
         self.read_bytes = 0
+        self._mapping = mapping
         self.types = types
         self.rule = rule
         self._io = io
@@ -391,7 +404,7 @@ class KeyedRowReader:
         Raises:
             UnsupportedTableError: The file cannot be read.
         """
-        reader = ColumnReader(self._io, path, self._wanted, partition_values)
+        reader = ColumnReader(self._io, path, self._wanted, partition_values, self._mapping)
         for batch in reader.batches():
             values = dict(zip(self._wanted, batch.columns, strict=True))
             keys = [values[number] for number in self.types]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.cdc.dedup import key_names
@@ -264,8 +265,10 @@ class Matcher:
         rule: SequenceRule | None = None,
         *,
         with_ids: bool = False,
+        mapping: NameMapping | None = None,
     ) -> None:
         self.read_bytes = 0
+        self._mapping = mapping
         self._io = io
         self._types = types
         self._rule = rule
@@ -281,7 +284,7 @@ class Matcher:
         for field_ids, keys in by_columns(work).items():
             types = {number: self._types[number] for number in field_ids}
             files = [item for item in work if any(key.field_ids == field_ids for key in item.keys)]
-            reader = KeyedRowReader(self._io, types, self._rule, with_ids=self._with_ids)
+            reader = KeyedRowReader(self._io, types, self._rule, with_ids=self._with_ids, mapping=self._mapping)
             for key_set in read_key_sets(reader, keys):
                 _look_up(key_set, files, reader, found)
             self.read_bytes += reader.read_bytes

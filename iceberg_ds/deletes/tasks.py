@@ -29,6 +29,7 @@ from iceberg_ds.plan import NO_SPEC
 from iceberg_ds.secrets import task_problem
 from iceberg_ds.snapshots.version_3 import first_row_id, lineage_of
 from iceberg_ds.table.locations import FilePaths, data_locations
+from iceberg_ds.table.name_mapping import parsed_mapping
 from iceberg_ds.writers.deletion_vectors import vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
 from iceberg_ds.writers.rewriting import FileRewriter
@@ -198,7 +199,8 @@ def _finder(plan: SearchPlan, io: FileIO) -> Matcher | IndexedMatcher | ChosenRo
         return IndexedMatcher(io, plan.index)
     if not plan.key_types:
         return ChosenRows(io)
-    return Matcher(io, plan.key_types, SequenceRule.of(plan.writing), with_ids=plan.keeps_ids)
+    mapping = parsed_mapping(plan.writing.name_mapping)
+    return Matcher(io, plan.key_types, SequenceRule.of(plan.writing), with_ids=plan.keeps_ids, mapping=mapping)
 
 
 def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:

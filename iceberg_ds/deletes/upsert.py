@@ -304,15 +304,15 @@ class UpsertCommit:
         plan = SearchPlan.of(self._plan, table.metadata, self._to_delete.key_types, self._encoding)
         plan = replace(plan, keeps_ids=plan.with_vectors)
         if self._has_index:
-            plan = replace(plan, index=self._tidy_index())
+            plan = replace(plan, index=self._tidy_index(plan.writing.name_mapping))
         self._search.run(work, plan)
         ids = self._search.answers.ids
         return with_kept_ids(self._spark, plan, ids, commits, table.io, as_written=self._as_written)
 
-    def _tidy_index(self) -> KeyIndexPlace:
+    def _tidy_index(self, name_mapping: str | None) -> KeyIndexPlace:
         """Let the index forget what the branch does not list any more, and return its place."""
         write, types = self._plan.write, self._to_delete.key_types
-        place = index_place(self._options.key_index_folder, write.table_uuid, write.branch, types)
+        place = index_place(self._options.key_index_folder, write.table_uuid, write.branch, types, name_mapping)
         with suppress(OSError), open_index(place) as index:  # what cannot be tidied now is tidied another time
             index.tidy({Indexed.of(found.data_file) for found in self._search.live.data})
         return place

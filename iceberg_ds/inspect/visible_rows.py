@@ -29,6 +29,7 @@ from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.tasks import hidden_by_position
 from iceberg_ds.deletes.work import portions
 from iceberg_ds.inspect.checklist import NotTriedError
+from iceberg_ds.table.name_mapping import PROPERTY, parsed_mapping
 from iceberg_ds.table.partitioning import identity_values
 from iceberg_ds.table.sort_order import RowOrder
 from iceberg_ds.writers.spill import ExternalSort
@@ -120,6 +121,7 @@ class VisibleRows:
         self.io: FileIO = table.io
         self.types = types
         self._metadata: TableMetadata = table.metadata
+        self._mapping = parsed_mapping(table.metadata.properties.get(PROPERTY))
         self._live = live
         marked = plan_work(live, (), all_specs(self._metadata), {}, with_all=True)
         self._marked = {item.path: item for item in marked}
@@ -167,7 +169,7 @@ class VisibleRows:
         work = plan_work(self._live, sources, all_specs(self._metadata), types)
         files = {found.path: (number, found) for number, found in enumerate(self._live.data)}
         for items in portions(sorted(work, key=lambda item: (item.place, item.path))):
-            matches = Matcher(self.io, types).find(items)
+            matches = Matcher(self.io, types, mapping=self._mapping).find(items)
             for item in items:
                 number, found = files.pop(item.path)
                 by_key = [matches[item.path].positions] if item.path in matches else []
@@ -190,7 +192,7 @@ class VisibleRows:
     def read(self, found: LiveFile) -> Iterator[tuple[int, list[pa.Array]]]:
         """Yield the columns of all rows of a data file in canonical form, with the position of the first row."""
         values = identity_values(found.data_file, self._metadata.specs()[found.data_file.spec_id])
-        for rows in KeyedRowReader(self.io, self.types).read(found.path, values):
+        for rows in KeyedRowReader(self.io, self.types, mapping=self._mapping).read(found.path, values):
             yield rows.first, rows.keys
 
 

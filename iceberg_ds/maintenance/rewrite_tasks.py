@@ -34,6 +34,7 @@ from iceberg_ds.snapshots.version_3 import lineage_of
 from iceberg_ds.table.arrow_schema import file_shape
 from iceberg_ds.table.lineage import FileLineage, has_lineage
 from iceberg_ds.table.locations import FilePaths, data_locations
+from iceberg_ds.table.name_mapping import parsed_mapping
 from iceberg_ds.table.partitioning import PartitionKey
 from iceberg_ds.table.zorder import ZRowOrder
 from iceberg_ds.writers.deletion_vectors import write_deletion_vectors
@@ -82,6 +83,7 @@ class _Task:
         # A random number, so that no two attempts share a path.
         self._attempt = TaskAttempt(partition_id=number, task_attempt_id=uuid.uuid4().int >> 96)
         self._io = file_io(plan.writing.io_properties, plan.writing.location)
+        self._mapping = parsed_mapping(plan.writing.name_mapping)
         self._written: list[DataFile] = []
 
     def answered(self, work: Callable[[], _Answer], failed: Callable[[str], _Answer]) -> _Answer:
@@ -105,7 +107,7 @@ class _Task:
         rows = _Rows(self._plan, group, writing, files)
         before, kept, left_out = RowDigest(), [], 0
         with discarding(rows, writing):
-            for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files):
+            for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files, self._mapping):
                 count = before.count
                 for batch in self._rows_of(item.data_file, hidden, self._lineage(item)):
                     before = before.with_rows(batch)
@@ -148,12 +150,12 @@ class _Task:
         self, file: DataFile, left_out: pa.Array, lineage: FileLineage | None = None
     ) -> Iterator[pa.RecordBatch]:
         spec = self._plan.specs[file.spec_id]
-        rows = rows_of_file(self._io, file, spec, self._plan.writing.schema, left_out, lineage)
+        rows = rows_of_file(self._io, file, spec, self._plan.writing.schema, left_out, lineage, self._mapping)
         return (batch for batch in rows if batch.num_rows)
 
     def move(self, work: DeletesToMove) -> DeletesMoved:
         late = []
-        hidden = hidden_rows(self._io, self._plan.key_types, [item for item, _ in work.files()])
+        hidden = hidden_rows(self._io, self._plan.key_types, [item for item, _ in work.files()], self._mapping)
         for (item, left_out), (_, first) in zip(hidden, work.files(), strict=True):
             before = hidden_by_position(self._io, item)
             now = hidden_by_position(self._io, work.now[item.path])

@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import TableProperties
-from pyiceberg.table.name_mapping import parse_mapping_from_json
+from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType, StructType
 
 from iceberg_ds.deletes.hidden import hidden_rows
-from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
@@ -34,9 +32,10 @@ from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.lineage import LINEAGE, is_lineage
-from iceberg_ds.table.projection import field_id, project
+from iceberg_ds.table.name_mapping import PROPERTY, UnknownColumnsError, parsed_mapping
+from iceberg_ds.table.projection import project
 from iceberg_ds.table.variant import variant_ids, why_not_opened
-from iceberg_ds.writers.rewriting import NoFieldIdsError, batches_of
+from iceberg_ds.writers.rewriting import batches_of
 
 if TYPE_CHECKING:
     from iceberg_ds.reading.request import PlannedRead
@@ -109,7 +108,7 @@ class PythonScan:
             key_types=plan.key_types,
             specs=plan.specs,
             partition=partition_type(plan.metadata) if PARTITION in planned.extras else StructType(),
-            name_mapping=plan.metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING),
+            name_mapping=plan.metadata.properties.get(PROPERTY),
             test=None if request.where is None else test,
         )
         try:
@@ -133,10 +132,10 @@ class PythonScan:
                 continue
             try:
                 yield from self._rows_of(io, task, hidden, meant)
-            except NoFieldIdsError as problem:
+            except UnknownColumnsError as problem:
                 raise UnsupportedTableError(
-                    f"Cannot read {self.name}: {work.path} cannot be matched with the table's columns: {problem}, and "
-                    "the table has no property schema.name-mapping.default."
+                    f"Cannot read {self.name}: {work.path} cannot be matched with the table's columns: {problem}. "
+                    f"{problem.next_step}"
                 ) from problem
             except pa.ArrowException as problem:
                 raise UnsupportedTableError(
@@ -155,7 +154,7 @@ class PythonScan:
 
     def _hidden(self, io: FileIO, tasks: Sequence[ScanTask]) -> Iterator[pa.Array]:
         """Yield the positions of the deleted rows of each data file."""
-        for _, hidden in hidden_rows(io, self.key_types, [task.work for task in tasks]):
+        for _, hidden in hidden_rows(io, self.key_types, [task.work for task in tasks], self._mapping):
             yield hidden
 
     def _rows_of(
@@ -163,10 +162,8 @@ class PythonScan:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file that are not hidden and, of these, are meant; None for all."""
         work = task.work
-        mapping = None if self.name_mapping is None else parse_mapping_from_json(self.name_mapping)
-        for positions, batch in batches_of(io, work.path, self._read, hidden, mapping):
-            if mapping is not None:
-                self._check_required(batch.schema, work)
+        batches = batches_of(io, work.path, self._read, hidden, self._mapping, work.partition_values)
+        for positions, batch in batches:
             found = project(batch, self._read, work.partition_values)
             rows, kept = found, positions
             if meant is not None:
@@ -177,18 +174,6 @@ class PythonScan:
                 rows, kept = rows.filter(is_meant), kept.filter(is_meant)
             if rows.num_rows:
                 yield self._shown(rows, kept, task)
-
-    def _check_required(self, own: pa.Schema, work: FileWork) -> None:
-        """Refuse a file that was added to the table without a column that has a value in each row."""
-        there = {field_id(column) for column in own} | set(work.partition_values)
-        required = (field for field in self._read.fields if field.required and field.initial_default is None)
-        lacking = next((field.name for field in required if field.field_id not in there), None)
-        if lacking is not None:
-            raise UnsupportedTableError(
-                f"Cannot read {self.name}: {work.path} has no column for '{lacking}', which is required: it was "
-                "written without Iceberg, and the table's name mapping (schema.name-mapping.default) knows none of its "
-                "columns by that name; names are compared letter by letter. Add the name there, or remove the file."
-            )
 
     def _shown(self, rows: pa.RecordBatch, positions: pa.Array, task: ScanTask) -> pa.RecordBatch:
         """Return the columns of the result."""
@@ -218,6 +203,10 @@ class PythonScan:
             ValueError: It cannot be evaluated.
         """
         _ = self._filter
+
+    @cached_property
+    def _mapping(self) -> NameMapping | None:
+        return parsed_mapping(self.name_mapping)
 
     @cached_property
     def _read(self) -> Schema:

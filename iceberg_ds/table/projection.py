@@ -1,82 +1,25 @@
 """Pure: rows of a file, written with any schema that the table has had, in the table's current columns.
 
 Fields are matched by id at any depth. A column that the file lacks has the value of its identity partition field, else
-its initial default, else null. Values keep the types of the file. Files without field ids get them from a name mapping,
-where the caller has one. Source: Iceberg spec, "Column Projection".
+its initial default, else null. Values keep the types of the file. Source: Iceberg spec, "Column Projection".
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UnknownType
 
 from iceberg_ds.table.arrow_schema import repeated
 from iceberg_ds.table.defaults import physical
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
-from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth
-from iceberg_ds.table.variant import VariantType, as_variants, is_stored_variant
+from iceberg_ds.table.nested_fields import FIELD_ID_KEY
+from iceberg_ds.table.variant import VariantType, as_variants
 
 NO_VALUES: Mapping[int, object] = {}
-
-
-def has_field_ids(file_schema: pa.Schema, schema: Schema) -> bool:
-    """Return whether every field of a file, at any depth, has a field id; the parts of a variant have none.
-
-    Args:
-        file_schema: The columns of the file.
-        schema: Columns of the table: what is a struct there is no variant, whatever its fields are called.
-    """
-    fields = at_any_depth(schema.fields)
-    structs = frozenset(field.field_id for field in fields if isinstance(field.field_type, StructType))
-    return all(_has_ids(field, structs) for field in file_schema)
-
-
-def _has_ids(field: pa.Field, structs: AbstractSet[int]) -> bool:
-    data_type, number = field.type, field_id(field)
-    if number is None:
-        return False
-    if pa.types.is_map(data_type):
-        return _has_ids(data_type.key_field, structs) and _has_ids(data_type.item_field, structs)
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
-        return _has_ids(data_type.value_field, structs)
-    if not pa.types.is_struct(data_type) or (is_stored_variant(data_type) and number not in structs):
-        return True
-    return all(_has_ids(child, structs) for child in data_type)
-
-
-def with_field_ids(file_schema: pa.Schema, mapping: NameMapping) -> pa.Schema:
-    """Return the columns of a file without field ids that a name mapping knows, with their ids.
-
-    Source: Iceberg spec, "Name Mapping Serialization".
-    """
-    by_name = _by_name(mapping.root)
-    return pa.schema([_mapped(field, by_name[field.name]) for field in file_schema if field.name in by_name])
-
-
-def _by_name(fields: Sequence[MappedField]) -> dict[str, MappedField]:
-    return {name: field for field in fields for name in field.names}
-
-
-def _mapped(field: pa.Field, found: MappedField) -> pa.Field:
-    inside, kind = _by_name(found.fields), field.type
-
-    def mapped(own: pa.Field, name: str) -> pa.Field:
-        return _mapped(own, inside[name]) if name in inside else own
-
-    if pa.types.is_struct(kind):
-        kind = pa.struct([mapped(own, own.name) for own in kind])
-    elif pa.types.is_map(kind):
-        kind = pa.map_(mapped(kind.key_field, "key"), mapped(kind.item_field, "value"))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(mapped(kind.value_field, "element"))
-    ids = {} if found.field_id is None else {FIELD_ID_KEY: str(found.field_id).encode()}
-    return pa.field(field.name, kind, field.nullable, ids)
 
 
 def field_id(field: pa.Field) -> int | None:

@@ -26,21 +26,13 @@ from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, KeptIds, with_lineage
+from iceberg_ds.table.name_mapping import UnknownColumnsError, identified, parsed_mapping
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
-from iceberg_ds.table.projection import field_id, has_field_ids, project, with_field_ids
+from iceberg_ds.table.projection import NO_VALUES, field_id, project
 from iceberg_ds.writers.rolling import RollingWriter, TaskFiles
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 
 _BATCH_ROWS = 65_536
-
-
-class NoFieldIdsError(ValueError):
-    """The columns of a file have no field ids, so they cannot be matched with the table's fields."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "its columns have no field ids, as in files that were written without Iceberg and added to the table"
-        )
 
 
 def remaining_rows(  # noqa: PLR0913, PLR0917  # the last one is seldom given
@@ -50,6 +42,7 @@ def remaining_rows(  # noqa: PLR0913, PLR0917  # the last one is seldom given
     left_out: pa.Array,
     partition_values: Mapping[int, object],
     lineage: FileLineage | KeptIds | None = None,
+    mapping: NameMapping | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file except those left out, with the names and the order of the table's columns.
 
@@ -60,18 +53,24 @@ def remaining_rows(  # noqa: PLR0913, PLR0917  # the last one is seldom given
         left_out: The positions of the rows to leave out, from 0; in any order.
         partition_values: The values of the file's identity partition fields, by the ids of their columns.
         lineage: What its rows inherit, in columns behind the table's own; None for a table whose rows have no ids.
+        mapping: As for `batches_of`.
 
     Raises:
-        NoFieldIdsError: The file's columns have no field ids.
+        UnknownColumnsError: As `batches_of`.
     """
     wanted = schema if lineage is None else with_lineage(schema)
-    for positions, batch in batches_of(io, path, wanted, left_out):
+    for positions, batch in batches_of(io, path, wanted, left_out, mapping, partition_values):
         rows = project(batch, wanted, partition_values)
         yield rows if lineage is None else lineage.filled(rows, positions)
 
 
-def batches_of(
-    io: FileIO, path: str, schema: Schema, left_out: pa.Array, mapping: NameMapping | None = None
+def batches_of(  # noqa: PLR0913, PLR0917  # the last ones are of files without field ids
+    io: FileIO,
+    path: str,
+    schema: Schema,
+    left_out: pa.Array,
+    mapping: NameMapping | None = None,
+    partition_values: Mapping[int, object] = NO_VALUES,
 ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
     """Yield the rows of a data file except those left out, with their positions, and with the columns that it has.
 
@@ -81,19 +80,17 @@ def batches_of(
         schema: The columns to read, by field id; at least one column of the file is read.
         left_out: The positions of the rows to leave out, from 0; in any order.
         mapping: Gives columns of a file without field ids those of the table, by name; None to refuse such a file.
+        partition_values: The values of the file's identity partition fields, by the ids of their columns.
 
     Raises:
-        NoFieldIdsError: The file's columns have no field ids.
+        UnknownColumnsError: The file's columns have no field ids and nothing tells what they are, or one is missing.
     """
     ascending = left_out.sort()
     first = 0
     with io.new_input(path).open() as stream:
         file = open_parquet(stream)
-        known = own = file.schema_arrow
-        if not has_field_ids(own, schema):
-            if mapping is None:
-                raise NoFieldIdsError
-            known = with_field_ids(own, mapping)
+        own = file.schema_arrow
+        known = identified(own, schema, mapping, partition_values)
         wanted = {field.field_id for field in schema.fields}
         # A file without any of them has rows, too.
         columns = [column for column in known if field_id(column) in wanted] or [own.field(0)]
@@ -125,6 +122,7 @@ def rows_of_file(  # noqa: PLR0913, PLR0917  # the last one is seldom given
     schema: Schema,
     left_out: pa.Array,
     lineage: FileLineage | KeptIds | None = None,
+    mapping: NameMapping | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a data file except those left out, as new files of the table have them.
 
@@ -135,20 +133,18 @@ def rows_of_file(  # noqa: PLR0913, PLR0917  # the last one is seldom given
         schema: The table's schema.
         left_out: The positions of the rows to leave out, from 0; in any order.
         lineage: What its rows inherit, as for `remaining_rows`.
+        mapping: As for `batches_of`.
 
     Raises:
-        UnsupportedTableError: The file's columns have no field ids.
+        UnsupportedTableError: It is not known which columns of the table the file's are.
     """
     written = schema if lineage is None else with_lineage(schema)
     shape, path = file_shape(written, case_sensitive=True), data_file.file_path
     try:
-        for rows in remaining_rows(io, path, schema, left_out, identity_values(data_file, spec), lineage):
+        for rows in remaining_rows(io, path, schema, left_out, identity_values(data_file, spec), lineage, mapping):
             yield conform(rows, shape)
-    except NoFieldIdsError as problem:
-        raise UnsupportedTableError(
-            f"Cannot rewrite {path}: {problem}. Rewrite it first with Iceberg's rewrite_data_files, or mark rows "
-            "by position."
-        ) from problem
+    except UnknownColumnsError as problem:
+        raise UnsupportedTableError(f"Cannot rewrite {path}: {problem}. {problem.next_step}") from problem
 
 
 class FileRewriter:
@@ -169,6 +165,7 @@ class FileRewriter:
         self._plan = plan
         self._prefix = name_prefix(plan, attempt)
         self._encodings = attempt.encodings
+        self._mapping = parsed_mapping(plan.name_mapping)
         self._count = 0
 
     def rewrite(
@@ -189,7 +186,7 @@ class FileRewriter:
             lineage: What its rows inherit, which they keep in columns of their own; None if they have no ids.
 
         Raises:
-            UnsupportedTableError: The file's columns have no field ids.
+            UnsupportedTableError: It is not known which columns of the table the file's are.
             RowCountError: The new files do not have the remaining rows.
         """
         self._count += 1
@@ -199,7 +196,8 @@ class FileRewriter:
         files = TaskFiles(plan, prefix, shape.schema, self._encodings)
         writer = RollingWriter(PartitionKey.of(data_file.partition), files)
         try:
-            for rows in rows_of_file(self._io, data_file, spec, self._plan.schema, left_out, lineage):
+            schema = self._plan.schema
+            for rows in rows_of_file(self._io, data_file, spec, schema, left_out, lineage, self._mapping):
                 if rows.num_rows:
                     writer.append(rows)
             writer.close()

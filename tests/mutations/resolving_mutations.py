@@ -29,13 +29,21 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="keys of a file without field ids are read as nulls",
         file="deletes/key_reader.py",
-        before="if missing and None in known:",
-        after="if missing and not known:",
+        before="if missing and is_nameless:",
+        after="if missing and not is_nameless:",
         tests=(
-            _NO_IDS + "test_what_would_have_to_read_such_a_file_refuses_it_by_name",
-            _NO_IDS + "test_late_rows_are_not_held_against_such_a_file",
-            _NO_IDS + "test_keys_of_such_a_file_are_not_called_unique",
+            _NO_IDS + "test_without_a_name_mapping_it_is_refused",
+            _NO_IDS + "test_key_that_no_name_tells_is_not_taken_for_null",
+            _NO_IDS + "test_late_rows_are_not_held_against_a_file_without_the_sequence",
+            _NO_IDS + "test_keys_of_such_a_file_are_proven_unique_by_their_names",
         ),
+    ),
+    Mutation(
+        name="the key index does not follow the name mapping",
+        file="deletes/key_index.py",
+        before=" * bool(name_mapping)",
+        after=" * 0",
+        tests=(_NO_IDS + "test_index_of_keys_follows_the_mapping",),
     ),
     Mutation(
         name="rows of a file without any known column are lost",
@@ -46,7 +54,7 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="required columns of files without field ids are read as nulls",
-        file="reading/python_scan.py",
+        file="table/name_mapping.py",
         before="if field.required and field.initial_default is None",
         after="if not field.required",
         tests=("unit/reading/test_name_mapping.py::test_file_without_a_required_column_is_refused",),
@@ -76,10 +84,10 @@ RESOLVING: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="values of a file without field ids are lost as it is written again",
-        file="writers/rewriting.py",
-        before="if not has_field_ids(own, schema):",
-        after="if not own:",
-        tests=(_NO_IDS + "test_what_would_have_to_read_such_a_file_refuses_it_by_name",),
+        file="table/name_mapping.py",
+        before="    if has_field_ids(own, schema):",
+        after="    if has_field_ids(own, schema) or mapping is None:",
+        tests=(_NO_IDS + "test_without_a_name_mapping_it_is_refused",),
     ),
     Mutation(
         name="a uuid is one partition in a manifest and another in a task",

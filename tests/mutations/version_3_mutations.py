@@ -482,7 +482,7 @@ VERSION_3: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a file with variants counts as one without field ids",
-        file="table/projection.py",
+        file="table/name_mapping.py",
         before="if not pa.types.is_struct(data_type) or (is_stored_variant(data_type) and number not in structs):",
         after="if not pa.types.is_struct(data_type):",
         tests=(_VARIANTS + "test_struct_of_the_table_with_these_names_is_no_variant",),

@@ -7,7 +7,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType, UnknownType
 
-from iceberg_ds.table.projection import has_field_ids, project
+from iceberg_ds.table.name_mapping import has_field_ids
+from iceberg_ds.table.projection import project
 
 
 def with_id(field: pa.Field, field_id: int) -> pa.Field:

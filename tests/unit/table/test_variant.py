@@ -14,7 +14,7 @@ from pyiceberg.types import BinaryType, ListType, LongType, MapType, NestedField
 from iceberg_ds.catalog.pyiceberg_patches import know_variants
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.planning.version_3 import why_not_upgraded
-from iceberg_ds.table.projection import has_field_ids
+from iceberg_ds.table.name_mapping import has_field_ids
 from iceberg_ds.table.variant import (
     SPARK_VARIANT,
     VARIANT,

@@ -11,8 +11,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from iceberg_ds.io.local_io import LocalFileIO
+from iceberg_ds.table.name_mapping import UnknownColumnsError
 from iceberg_ds.writers import rewriting as reader
-from iceberg_ds.writers.rewriting import NoFieldIdsError, remaining_rows
+from iceberg_ds.writers.rewriting import remaining_rows
 
 ROWS = 10
 NOW = Schema(NestedField(2, "added", StringType()), NestedField(1, "number", LongType()))
@@ -57,5 +58,5 @@ def test_rows_have_the_columns_that_the_table_has_now(path: str) -> None:
 
 def test_file_without_field_ids_is_refused(tmp_path: Path) -> None:
     """Values would be taken for those of another column."""
-    with pytest.raises(NoFieldIdsError, match="have no field ids"):
+    with pytest.raises(UnknownColumnsError, match="have no field ids"):
         remaining(write(tmp_path / "plain.parquet", None))
