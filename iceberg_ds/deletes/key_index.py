@@ -88,13 +88,8 @@ def index_place(
         Path(parent).resolve() if parent is not None else Path(tempfile.gettempdir(), f"iceberg_ds-keys-{os.getuid()}")
     )
     types = {number: key_types[number] for number in sorted(key_types)}
-    which = [
-        table_uuid,
-        branch,
-        [[number, str(of)] for number, of in types.items()],
-        *([name_mapping] * bool(name_mapping)),
-    ]
-    name = hashlib.sha256(json.dumps(which).encode()).hexdigest()[:32]
+    told = [table_uuid, branch, [[number, str(of)] for number, of in types.items()], name_mapping]
+    name = hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
     return KeyIndexPlace(folder=str(top / name), key_types=types, name_mapping=name_mapping)
 
 

@@ -7,7 +7,6 @@ catalog. What a task raises fails its job: use this for work that can be done ag
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from iceberg_ds._version import __version__, why_not_version
 from iceberg_ds.errors import DataFileError
+from iceberg_ds.spark.pandas_warning import without_pandas_warning
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,9 +46,7 @@ def in_tasks(frame: DataFrame, task: Task[_Plan], plan: _Plan, columns: str, act
         yield from task(pickle.loads(packed), batches)  # noqa: S301  # our own
 
     try:
-        with warnings.catch_warnings():
-            # PySpark warns that it does not know this version of pandas, but nothing here uses pandas.
-            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+        with without_pandas_warning():
             return frame.mapInArrow(run, columns)
     except ImportError as missing:
         raise DataFileError(

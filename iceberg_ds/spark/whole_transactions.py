@@ -8,7 +8,6 @@ offsets: a repeated epoch passes on the same rows. Rows travel to the state and 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,6 +29,7 @@ from iceberg_ds.cdc.source_transactions import (
     to_bytes,
 )
 from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError
+from iceberg_ds.spark.pandas_warning import without_pandas_warning
 from iceberg_ds.table.names import AmbiguousNameError, find_position, quoted
 
 if TYPE_CHECKING:
@@ -115,9 +115,7 @@ def whole_transactions(  # noqa: PLR0913  # most are given by name
     numbered = placed.toDF(*map(str, range(len(placed.columns))))
     pack = partial(_pack, names=placed.columns)
     split = partial(_split, has_ends=end is not None, max_held_bytes=max_held_bytes)
-    with warnings.catch_warnings():
-        # PySpark warns that it does not know this version of pandas, which holds nothing but bytes here.
-        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
+    with without_pandas_warning():
         packed = numbered.mapInArrow(pack, f"{_ROWS} BINARY").withColumn(_GROUP, F.lit(0))
         released = packed.groupBy(_GROUP).applyInPandasWithState(
             split, f"{_ROWS} BINARY", f"{_ROWS} BINARY", "append", "NoTimeout"

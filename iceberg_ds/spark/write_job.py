@@ -8,7 +8,6 @@ Tasks get the properties that open storage, and no property of the catalog.
 from __future__ import annotations
 
 import pickle
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -20,6 +19,7 @@ from iceberg_ds._version import __version__, why_not_version
 from iceberg_ds.errors import CommitMessageError, DataFileError, IcebergSinkError
 from iceberg_ds.messages import RowCounts, TaskCommit, complete_commits
 from iceberg_ds.plan import TaskKeys, WriteIdentity, WritePlan
+from iceberg_ds.spark.pandas_warning import without_pandas_warning
 from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
 from iceberg_ds.spark.workers import acknowledging, eased
 from iceberg_ds.writers.reporting import report_task
@@ -112,13 +112,12 @@ def run_job(
         DataFileError: As `write_rows`.
     """
     try:
-        with warnings.catch_warnings():
-            # PySpark warns that it does not know this version of pandas, but nothing here uses pandas.
-            warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
-            names = df.columns
-            numbered = df.toDF(*map(str, range(len(names))))  # mapInArrow takes no name with a dot or a backtick
-            task = _task(plan, action, _tries(df.sparkSession), names, report)
-            rows = numbered.mapInArrow(task, f"{_ANSWER} BINARY").collect()
+        names = df.columns
+        numbered = df.toDF(*map(str, range(len(names))))  # mapInArrow takes no name with a dot or a backtick
+        task = _task(plan, action, _tries(df.sparkSession), names, report)
+        with without_pandas_warning():
+            answers = numbered.mapInArrow(task, f"{_ANSWER} BINARY")
+        rows = answers.collect()
     except ImportError as missing:
         raise DataFileError(
             f"Cannot {action}, nothing was written: Spark's mapInArrow needs pandas ({missing}). "

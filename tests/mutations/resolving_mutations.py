@@ -41,8 +41,8 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="the key index does not follow the name mapping",
         file="deletes/key_index.py",
-        before=" * bool(name_mapping)",
-        after=" * 0",
+        before=" for number, of in types.items()], name_mapping]",
+        after=" for number, of in types.items()], None]",
         tests=(_NO_IDS + "test_index_of_keys_follows_the_mapping",),
     ),
     Mutation(

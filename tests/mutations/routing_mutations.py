@@ -99,4 +99,11 @@ ROUTING = (
             "unit/multi_table/test_route_edges.py::test_overwrite_whose_rows_add_a_column_replaces_what_it_was_planned_upon",
         ),
     ),
+    Mutation(
+        name="threads take each other's filters of warnings",
+        file="spark/pandas_warning.py",
+        before="    with _one_at_a_time, warnings.catch_warnings():\n",
+        after="    with warnings.catch_warnings():\n",
+        tests=("unit/spark/test_pandas_warning.py::test_threads_do_not_take_each_others_filters",),
+    ),
 )

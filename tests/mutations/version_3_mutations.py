@@ -461,7 +461,7 @@ VERSION_3: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a struct without ids inside is taken for a variant",
-        file="table/projection.py",
+        file="table/name_mapping.py",
         before="(is_stored_variant(data_type) and number not in structs)",
         after="is_stored_variant(data_type)",
         tests=(_VARIANTS + "test_struct_of_the_table_with_these_names_is_no_variant",),

@@ -28,7 +28,7 @@ _RUNS = st.tuples(st.sampled_from([0, 65_530, 2**32 - 3, 2**33]), st.integers(0,
     lambda run: range(run[0] + run[1], run[0] + run[1] + run[2])
 )
 POSITIONS = st.one_of(
-    st.sets(st.integers(0, 2**34), min_size=1, max_size=50),
+    st.sets(st.integers(0, ROWS - 1), min_size=1, max_size=50),
     st.lists(_RUNS, min_size=1, max_size=3).map(lambda runs: set().union(*runs)),
 ).map(sorted)
 FILES = st.dictionaries(
