@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _BITS_IN_WORD, _WORD_SHIFT = 63, 6
+# A second scan takes Spark longer than to look for bits of so few rows of files without deletes: one in so many.
+_FEW = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class SparkScan:
         plain, special = list[ScanTask](), list[ScanTask]()
         for task in self.files.plan.tasks:
             (special if task.has_deletes or task.absent or self.extras else plain).append(task)
+        if _rows(plain) * _FEW <= _rows(special):
+            plain, special = [], [*special, *plain]
         if plain:
             columns = self.files.columns(self.fields, ())
             yield shown(self.files.read([task.data_file for task in plain], columns), columns)
@@ -109,6 +113,10 @@ class SparkScan:
     def _lineage(self) -> list[NestedField]:
         """The columns of the lineage that are asked for."""
         return [LINEAGE[name] for name in self.extras if name in LINEAGE]
+
+
+def _rows(tasks: Sequence[ScanTask]) -> int:
+    return sum(task.data_file.record_count for task in tasks)
 
 
 def _is_visible(spark: SparkSession, portion: Portion[ScanTask], positions: Mapping[str, Sequence[int]]) -> Column:

@@ -111,6 +111,13 @@ VERSION_3: tuple[Mutation, ...] = (
         tests=(_INHERITED,),
     ),
     Mutation(
+        name="a scan of its own reads a few rows without deletes",
+        file="reading/spark_scan.py",
+        before="        if _rows(plain) * _FEW <= _rows(special):\n",
+        after="        if not plain:\n",
+        spark_tests=("integration/reading/test_read.py::test_few_rows_without_deletes_are_read_with_the_others",),
+    ),
+    Mutation(
         name="Spark's reader takes rows that moved for new ones",
         file="reading/spark_scan.py",
         before="    return F.coalesce(own, inherited.cast(LongType())).alias(name)\n",

@@ -69,6 +69,23 @@ def events(spark: SparkSession, count: int = 100, first: int = 0) -> DataFrame:
     )
 
 
+@pytest.mark.parametrize(("beside", "scans"), [(5, 1), (50, 2)])
+def test_few_rows_without_deletes_are_read_with_the_others(
+    spark: SparkSession, house: Warehouse, capsys: pytest.CaptureFixture[str], beside: int, scans: int
+) -> None:
+    """Each read after an upsert would wait for a second scan, of the few rows that came; or many rows for a look."""
+    house.append(events(spark).coalesce(1), format_version="3")
+    iceberg_ds.delete_from(NAME, "id IN (3, 4)", spark, options=house.options)
+    house.append(events(spark, beside, 100).coalesce(1))
+
+    read = iceberg_ds.read(spark, NAME, options=house.options, reader="spark")
+
+    capsys.readouterr()
+    read.explain()
+    assert capsys.readouterr().out.count("FileScan parquet") == scans
+    assert {row["id"] for row in both(spark, house, columns=["id"])} == {*range(100 + beside)} - {3, 4}
+
+
 def test_rows_of_all_types_come_back(spark: SparkSession, house: Warehouse) -> None:
     """What was written could not be read, or differently by each reader."""
     house.append(events(spark), partition_by="part, day(at)")
