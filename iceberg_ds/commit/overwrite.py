@@ -38,7 +38,7 @@ from iceberg_ds.snapshots.refs import snapshots_since, write_base
 from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, lineage_of, referenced_data_file
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, with_lineage
-from iceberg_ds.table.name_mapping import PROPERTY, UnknownColumnsError, parsed_mapping
+from iceberg_ds.table.name_mapping import NAME_MAPPING, UnknownColumnsError, parsed_mapping
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
 from iceberg_ds.writers.deletion_vectors import owner_of, vector_of, vector_positions
 from iceberg_ds.writers.position_deletes import hidden_positions
@@ -387,7 +387,7 @@ def read_rows(
     """
     path, schema = task.file.file_path, table.metadata.schema()
     values = identity_values(task.file, table.metadata.specs()[task.file.spec_id])
-    mapping = parsed_mapping(table.metadata.properties.get(PROPERTY))
+    mapping = parsed_mapping(table.metadata.properties.get(NAME_MAPPING))
     shape = file_shape(schema if lineage is None else with_lineage(schema), case_sensitive=True)
     by_own_names = replace(shape, schema=shape.named)
     try:

@@ -197,7 +197,7 @@ class KeyIndex:
 
     def _delete_unlisted(self) -> None:
         """Delete what no list names: parts that were merged, or not listed before a process died."""
-        listed = {*(part.entry.name for part in self._parts)}
+        listed = {part.entry.name for part in self._parts}
         for path in self._folder.iterdir():
             if path.name not in listed and _OWN_NAME.fullmatch(path.name):
                 with suppress(OSError):

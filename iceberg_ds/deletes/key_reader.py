@@ -44,7 +44,7 @@ from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.lineage import ROW_ID
-from iceberg_ds.table.name_mapping import PROPERTY, with_field_ids
+from iceberg_ds.table.name_mapping import NAME_MAPPING, with_field_ids
 from iceberg_ds.table.projection import NO_VALUES, absent, field_id
 from iceberg_ds.table.sort_order import ordered_bits
 from iceberg_ds.table.variant import is_stored_variant
@@ -183,7 +183,7 @@ class ColumnReader:
             raise UnsupportedTableError(
                 f"Cannot find rows by key in {self._path}: it does not say which column has field id {missing[0]}, as "
                 "files do that were written without Iceberg and added to the table, and it has none by the names in "
-                f"the table's property {PROPERTY}. Add the column's name there, or write the file anew with "
+                f"the table's property {NAME_MAPPING}. Add the column's name there, or write the file anew with "
                 "iceberg_ds.rewrite_data_files first."
             )
         return {number: known[number] for number in self._wanted if number in known}

@@ -20,7 +20,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.table.bin_packing import packed
-from iceberg_ds.table.name_mapping import PROPERTY
+from iceberg_ds.table.name_mapping import NAME_MAPPING
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.writers.deletion_vectors import DeletionVector, has_vectors
 
@@ -152,7 +152,7 @@ class SearchPlan:
         Files are rewritten with the columns of the table, even if the rows that replace theirs have other columns.
         """
         return cls(
-            writing=replace(writing, schema=metadata.schema(), name_mapping=metadata.properties.get(PROPERTY)),
+            writing=replace(writing, schema=metadata.schema(), name_mapping=metadata.properties.get(NAME_MAPPING)),
             specs=metadata.specs(),
             sort_orders={order.order_id: order for order in metadata.sort_orders},
             key_types=key_types,

@@ -29,7 +29,7 @@ from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.tasks import hidden_by_position
 from iceberg_ds.deletes.work import portions
 from iceberg_ds.inspect.checklist import NotTriedError
-from iceberg_ds.table.name_mapping import PROPERTY, parsed_mapping
+from iceberg_ds.table.name_mapping import NAME_MAPPING, parsed_mapping
 from iceberg_ds.table.partitioning import identity_values
 from iceberg_ds.table.sort_order import RowOrder
 from iceberg_ds.writers.spill import ExternalSort
@@ -121,7 +121,7 @@ class VisibleRows:
         self.io: FileIO = table.io
         self.types = types
         self._metadata: TableMetadata = table.metadata
-        self._mapping = parsed_mapping(table.metadata.properties.get(PROPERTY))
+        self._mapping = parsed_mapping(table.metadata.properties.get(NAME_MAPPING))
         self._live = live
         marked = plan_work(live, (), all_specs(self._metadata), {}, with_all=True)
         self._marked = {item.path: item for item in marked}

@@ -32,7 +32,7 @@ from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.lineage import LINEAGE, is_lineage
-from iceberg_ds.table.name_mapping import PROPERTY, UnknownColumnsError, parsed_mapping
+from iceberg_ds.table.name_mapping import NAME_MAPPING, UnknownColumnsError, parsed_mapping
 from iceberg_ds.table.projection import project
 from iceberg_ds.table.variant import variant_ids, why_not_opened
 from iceberg_ds.writers.rewriting import batches_of
@@ -108,7 +108,7 @@ class PythonScan:
             key_types=plan.key_types,
             specs=plan.specs,
             partition=partition_type(plan.metadata) if PARTITION in planned.extras else StructType(),
-            name_mapping=plan.metadata.properties.get(PROPERTY),
+            name_mapping=plan.metadata.properties.get(NAME_MAPPING),
             test=None if request.where is None else test,
         )
         try:

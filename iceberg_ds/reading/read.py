@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from urllib.parse import urlparse
 
-from pyiceberg.table import TableProperties
 from pyiceberg.types import DoubleType, FloatType, TimeType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
@@ -25,6 +24,7 @@ from iceberg_ds.reading.spark_scan import SparkScan
 from iceberg_ds.secrets import is_secret
 from iceberg_ds.spark.filesystems import has_filesystem
 from iceberg_ds.spark.sql_text import refusing_sql
+from iceberg_ds.table.name_mapping import NAME_MAPPING
 from iceberg_ds.table.names import quoted
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 
 Reader: TypeAlias = Literal["auto", "spark", "python"]
 _READERS: tuple[Reader, ...] = get_args(Reader)
-_NAME_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 # What predicates mean in Spark depends on these, and here they mean what they mean by the defaults.
 _DEFAULTS = {
     "spark.sql.ansi.enabled": "true",
@@ -212,8 +211,8 @@ def _why_not_spark(spark: SparkSession, planned: PlannedRead, reader: Reader) ->
 
 def _why_not_files(plan: ScanPlan) -> str | None:
     """Return why Spark cannot read the files of a scan whatever filesystems it has, or None if it can."""
-    if _NAME_MAPPING in plan.metadata.properties:
-        return f"property {_NAME_MAPPING} says that the table may have files without field ids"
+    if NAME_MAPPING in plan.metadata.properties:
+        return f"property {NAME_MAPPING} says that the table may have files without field ids"
     for number, kind in plan.key_types.items():
         try:
             column_of(plan, number)

@@ -20,7 +20,7 @@ from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth
 from iceberg_ds.table.projection import NO_VALUES, field_id
 from iceberg_ds.table.variant import is_stored_variant
 
-PROPERTY = TableProperties.DEFAULT_NAME_MAPPING
+NAME_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 
 
 class UnknownColumnsError(ValueError):
@@ -47,7 +47,7 @@ def parsed_mapping(text: str | None) -> NameMapping | None:
         return parse_mapping_from_json(text)
     except ValueError as malformed:
         raise UnsupportedTableError(
-            f"The table's property {PROPERTY} is no name mapping, and columns of files without field ids would be "
+            f"The table's property {NAME_MAPPING} is no name mapping, and columns of files without field ids would be "
             "mixed up: correct or remove it."
         ) from malformed
 
@@ -74,7 +74,7 @@ def identified(
     if mapping is None:
         raise UnknownColumnsError(
             "its columns have no field ids, as in files that were written without Iceberg and added to the table, and "
-            f"the table has no property {PROPERTY}",
+            f"the table has no property {NAME_MAPPING}",
             "Give the table the property, a name mapping.",
         )
     known = with_field_ids(own, mapping)
@@ -83,8 +83,8 @@ def identified(
     if (lacking := next((field.name for field in required if field.field_id not in there), None)) is not None:
         raise UnknownColumnsError(
             f"it has no column for '{lacking}', which is required: it was written without Iceberg, and the table's "
-            f"name mapping (property {PROPERTY}) knows none of its columns by that name; names are compared letter by "
-            "letter",
+            f"name mapping (property {NAME_MAPPING}) knows none of its columns by that name; names are compared letter "
+            "by letter",
             "Add the name there, or remove the file.",
         )
     return known

@@ -98,7 +98,7 @@ def batches_of(  # noqa: PLR0913, PLR0917  # the last ones are of files without 
         for batch in file.iter_batches(_BATCH_ROWS, columns=names):
             positions = numbers_from(first, batch.num_rows)
             kept = _kept(positions, ascending)
-            rows = batch if mapping is None else batch.cast(read)
+            rows = batch if known is own else batch.cast(read)
             yield (positions, rows) if kept is None else (positions.filter(kept), rows.filter(kept))
             first += batch.num_rows
 
