@@ -175,7 +175,7 @@ class ColumnReader:
         """Return the path of names to each requested column that the file has, by field id."""
         known = dict(_leaves(list(schema), ()))
         is_nameless = None in known
-        if known.keys() <= {None} and self._mapping is not None:
+        if is_nameless and self._mapping is not None:
             known = dict(_leaves(list(with_field_ids(schema, self._mapping)), ()))
         told = known.keys() | self._partition_values.keys() | {ROW_ID.field_id}  # a column of Iceberg's own
         missing = [number for number in self._wanted if number not in told]

@@ -6,7 +6,7 @@ columns by name. Source: Iceberg spec, "Column Projection" and "Name Mapping Ser
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
@@ -21,6 +21,14 @@ from iceberg_ds.table.projection import NO_VALUES, field_id
 from iceberg_ds.table.variant import is_stored_variant
 
 NAME_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
+# As Arrow's own schema in a file tells them: Polars, for one, writes large lists.
+_LISTS = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_fixed_size_list, pa.list_),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)
 
 
 class UnknownColumnsError(ValueError):
@@ -108,7 +116,7 @@ def _has_ids(field: pa.Field, structs: AbstractSet[int]) -> bool:
         return False
     if pa.types.is_map(data_type):
         return _has_ids(data_type.key_field, structs) and _has_ids(data_type.item_field, structs)
-    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+    if _is_list(data_type):
         return _has_ids(data_type.value_field, structs)
     if not pa.types.is_struct(data_type) or (is_stored_variant(data_type) and number not in structs):
         return True
@@ -116,26 +124,45 @@ def _has_ids(field: pa.Field, structs: AbstractSet[int]) -> bool:
 
 
 def with_field_ids(file_schema: pa.Schema, mapping: NameMapping) -> pa.Schema:
-    """Return the columns of a file without field ids that a name mapping knows, with their ids."""
-    by_name = _by_name(mapping.root)
-    return pa.schema([_mapped(field, by_name[field.name]) for field in file_schema if field.name in by_name])
+    """Return the columns of a file that have field ids, and those without that a name mapping knows, with their ids."""
+    return pa.schema([field for field in _mapped(file_schema, mapping.root) if field_id(field) is not None])
 
 
-def _by_name(fields: Sequence[MappedField]) -> dict[str, MappedField]:
-    return {name: field for field in fields for name in field.names}
+def _mapped(fields: Iterable[pa.Field], known: Sequence[MappedField]) -> list[pa.Field]:
+    """Return fields with the ids that they have, or else that their names have, unless another one has that id."""
+    fields = list(fields)
+    by_name = {name: field for field in known for name in field.names}
+    by_id = {field.field_id: field for field in known if field.field_id is not None}
+    taken = {number for field in fields if (number := field_id(field)) is not None}
+
+    def found(field: pa.Field) -> MappedField | None:
+        if (number := field_id(field)) is not None:
+            return by_id.get(number)
+        named = by_name.get(field.name)
+        return None if named is None or named.field_id in taken else named
+
+    return [field if (of := found(field)) is None else _with_id(field, of) for field in fields]
 
 
-def _mapped(field: pa.Field, found: MappedField) -> pa.Field:
-    inside, kind = _by_name(found.fields), field.type
-
-    def mapped(own: pa.Field, name: str) -> pa.Field:
-        return _mapped(own, inside[name]) if name in inside else own
-
+def _with_id(field: pa.Field, found: MappedField) -> pa.Field:
+    kind = field.type
     if pa.types.is_struct(kind):
-        kind = pa.struct([mapped(own, own.name) for own in kind])
+        kind = pa.struct(_mapped(kind, found.fields))
     elif pa.types.is_map(kind):
-        kind = pa.map_(mapped(kind.key_field, "key"), mapped(kind.item_field, "value"))
-    elif pa.types.is_list(kind):
-        kind = pa.list_(mapped(kind.value_field, "element"))
+        parts = (kind.key_field.with_name("key"), kind.item_field.with_name("value"))
+        kind = pa.map_(*_mapped(parts, found.fields))
+    elif _is_list(kind):
+        kind = _list_of(kind, *_mapped([kind.value_field.with_name("element")], found.fields))
     ids = {} if found.field_id is None else {FIELD_ID_KEY: str(found.field_id).encode()}
     return pa.field(field.name, kind, field.nullable, ids)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(is_one(kind) for is_one, _ in _LISTS)
+
+
+def _list_of(kind: pa.DataType, element: pa.Field) -> pa.DataType:
+    """Return Arrow's kind of lists that a file has, with another element."""
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(element, kind.list_size)
+    return next(made for is_one, made in _LISTS if is_one(kind))(element)

@@ -20,12 +20,13 @@ _NULL = "null"
 
 
 def split_lists(lists: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the offsets and the elements of lists; a null list has none."""
+    """Return the offsets and the elements of lists of any of Arrow's kinds; a null list has none."""
     elements = lists.flatten()
-    offsets = lists.offsets
-    if len(elements) == offsets[-1].as_py() - offsets[0].as_py():
-        return pc.subtract(offsets, offsets[0]), elements
-    lengths = pc.fill_null(pc.list_value_length(lists), 0)
+    if isinstance(lists, (pa.ListArray, pa.LargeListArray)):
+        offsets = lists.offsets
+        if len(elements) == offsets[-1].as_py() - offsets[0].as_py():
+            return pc.subtract(offsets, offsets[0]), elements
+    lengths = pc.fill_null(pc.list_value_length(lists).cast(pa.int32()), 0)
     return pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)]), elements
 
 

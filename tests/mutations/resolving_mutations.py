@@ -53,6 +53,27 @@ RESOLVING: tuple[Mutation, ...] = (
         tests=("unit/reading/test_name_mapping.py::test_rows_of_a_file_without_any_known_column_are_there",),
     ),
     Mutation(
+        name="values in large lists of files without field ids are read as nulls",
+        file="table/name_mapping.py",
+        before="    elif _is_list(kind):\n        kind =",
+        after="    elif pa.types.is_list(kind):\n        kind =",
+        tests=("unit/reading/test_name_mapping.py::test_every_kind_of_lists_that_arrow_has_is_looked_into",),
+    ),
+    Mutation(
+        name="lists of other kinds than Arrow's usual one cannot be read",
+        file="table/nested_arrow.py",
+        before="    if isinstance(lists, (pa.ListArray, pa.LargeListArray)):",
+        after="    if lists is not None:",
+        tests=("unit/reading/test_name_mapping.py::test_every_kind_of_lists_that_arrow_has_is_looked_into",),
+    ),
+    Mutation(
+        name="a name counts more than a field id",
+        file="table/name_mapping.py",
+        before="            return by_id.get(number)\n",
+        after="            return by_name.get(field.name)\n",
+        tests=("unit/reading/test_name_mapping.py::test_columns_with_ids_keep_them_beside_others",),
+    ),
+    Mutation(
         name="required columns of files without field ids are read as nulls",
         file="table/name_mapping.py",
         before="if field.required and field.initial_default is None",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
+from support.tables.data_rewrites import rewrite
 from support.tables.reading import read_by_tasks
 from support.tables.sink import Sink
 
@@ -67,3 +69,49 @@ def test_file_without_a_required_column_is_refused(sink: Sink, tmp_path: Path, n
 
     with pytest.raises(UnsupportedTableError, match=r"added.parquet .*it has no column for 'id', which is required"):
         read_by_tasks(sink)
+
+
+ITEM = pa.struct([("text", pa.string()), ("code", pa.int64())])
+LISTS = [[{"text": "a", "code": 1}, None], None, [{"text": None, "code": 2}, {"text": "b", "code": 3}]]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_, pa.large_list, pa.list_view, pa.large_list_view, lambda item: pa.list_(item, 2)],
+    ids=["list", "large_list", "list_view", "large_list_view", "fixed_size_list"],
+)
+def test_every_kind_of_lists_that_arrow_has_is_looked_into(
+    sink: Sink, tmp_path: Path, kind: Callable[[pa.DataType], pa.DataType]
+) -> None:
+    """Polars writes large lists: all in them would become null, for ever at the next compaction."""
+    parts = (NestedField(4, "code", LongType()), NestedField(5, "text", StringType()))
+    lists = ListType(3, StructType(*parts), element_required=False)
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "lists", lists)))
+    path = tmp_path / "added.parquet"
+    pq.write_table(pa.table({"id": IDS, "lists": pa.array(LISTS, pa.list_(ITEM))}), path)
+    sink.table().add_files([f"file://{path}"])
+    rows = pa.table({"id": IDS, "lists": pa.array(LISTS, kind(ITEM))})
+    pq.write_table(rows, path)
+
+    assert read_by_tasks(sink) == rows.to_pylist()
+    rewrite(sink, rewrite_all="true")
+    assert read_by_tasks(sink) == rows.to_pylist()
+
+
+def test_columns_with_ids_keep_them_beside_others(sink: Sink, tmp_path: Path) -> None:
+    """A column would be taken for another one, which has its name now."""
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "region", StringType())))
+    path = tmp_path / "added.parquet"
+    pq.write_table(pa.table({"id": IDS, "region": REGIONS}), path)
+    sink.table().add_files([f"file://{path}"])
+    moved = pa.field("region", pa.int64(), metadata={"PARQUET:field_id": "1"})
+    others = [pa.field("id", pa.int64()), pa.field("text", pa.string())]
+    rows = pa.table([pa.array(IDS), pa.array([7, 8, 9]), pa.array(REGIONS)], pa.schema([moved, *others]))
+    pq.write_table(rows, path)
+    mapping = [{"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["region", "text"]}]
+    with sink.table().transaction() as change:
+        change.set_properties({"schema.name-mapping.default": json.dumps(mapping)})
+
+    assert read_by_tasks(sink) == [
+        {"id": number, "region": region} for number, region in zip(IDS, REGIONS, strict=True)
+    ]
