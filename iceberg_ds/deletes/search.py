@@ -499,7 +499,7 @@ class RewriteByKeys:
     def _check_unchanged(self, live: LiveFiles) -> None:
         changed = self._search.answers.changed(live)
         if changed:
-            raise StaleWorkError(f"another writer has removed, or deleted rows of, {changed[0]} meanwhile")
+            raise StaleWorkError(f"another writer has removed {changed[0]} meanwhile, or deleted rows of it")
 
 
 def check_columns(metadata: TableMetadata, live: LiveFiles, rewritten: Collection[str]) -> None:

@@ -54,7 +54,7 @@ _OF_OTHERS_STEP = (
 _STALE_STEP = (
     "No file was deleted: files of that state would look like orphans. Verify the table through the catalog that has "
     "that state, and drop the other entry without its files. If no catalog has it, because a commit was killed or the "
-    "table was set back, delete this metadata file by hand first."
+    "table was set back, commit once more, or delete this metadata file by hand first."
 )
 _UNREADABLE_STEP = (
     "No file was deleted: it may be the metadata of another table. If it is half a file of a writer that was killed, "

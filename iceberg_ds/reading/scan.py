@@ -27,7 +27,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import DateType, IcebergType, TimestampType, TimestamptzType
+from pyiceberg.types import DateType, IcebergType, NestedField, StructType, TimestampType, TimestamptzType
 
 from iceberg_ds.deletes.index import (
     KeySource,
@@ -53,8 +53,9 @@ from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
 
 logger = logging.getLogger(__name__)
 
-# 1583-01-01, in days since 1970: Spark shifts earlier times in filters that it pushes down.
-_FIRST_DAY, _DAY_US = -141_349, 86_400_000_000
+# Earlier ones are shifted in filters that Spark pushes down: in days and microseconds since 1970.
+_FIRST_DAY = -141_349  # 1583-01-01: the calendar was Caesar's before
+_FIRST_TIME = -2_208_988_800_000_000  # 1900-01-01: Java's older classes know no change of a zone's offset before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ class ScanPlan:
         specs: The table's partition specs, by spec id.
         left_out: How many data files were left out by the predicate.
         inside: Paths of the data files all of whose rows satisfy the predicate, by their partitions or metrics.
-        early_times: Ids of columns of dates and times of which some may be from before 1583, or unknown.
+        early_times: Ids of columns with dates or times that Spark may shift in filters, since they are long ago.
         lives: Of a read of changes, when the data files and the equality delete files are in the table.
     """
 
@@ -411,24 +412,34 @@ def _task(work: FileWork, entry: DataFile) -> ScanTask:
 
 
 def _early_times(schema: Schema, files: Sequence[DataFile]) -> frozenset[int]:
-    """Return the columns of dates and times that some file may have from before 1583, by their lower bounds."""
-    times = {
-        field.field_id: field.field_type
-        for field in schema.fields
-        if isinstance(field.field_type, DateType | TimestampType | TimestamptzType)
-    }
-    found = set()
-    for number, kind in times.items():
-        limit = _FIRST_DAY if isinstance(kind, DateType) else _FIRST_DAY * _DAY_US
-        for file in files:
-            low = bound_value((file.lower_bounds or {}).get(number), kind)
-            values, nulls = ((counts or {}).get(number) for counts in (file.value_counts, file.null_value_counts))
-            if low is None and values is not None and values == nulls:
-                continue  # it has nulls only
-            if low is None or low < limit:
-                found.add(number)
-                break
-    return frozenset(found)
+    """Return the columns that are, or have in structs, dates or times of which a file may have some that are too early.
+
+    Spark shifts them in filters that it pushes down. The lower bounds tell; without one, any may be.
+    """
+    return frozenset(
+        column.field_id
+        for column in schema.fields
+        if any(_may_be_early(time, file) for time in _times_in(column) for file in files)
+    )
+
+
+def _times_in(field: NestedField) -> Iterator[NestedField]:
+    """Yield the dates and times of a column, also in structs; Spark pushes no filter into lists and maps."""
+    match field.field_type:
+        case StructType(fields=fields):
+            for one in fields:
+                yield from _times_in(one)
+        case DateType() | TimestampType() | TimestamptzType():
+            yield field
+
+
+def _may_be_early(field: NestedField, file: DataFile) -> bool:
+    number, kind = field.field_id, field.field_type
+    low = bound_value((file.lower_bounds or {}).get(number), kind)
+    if low is None:
+        values, nulls = ((counts or {}).get(number) for counts in (file.value_counts, file.null_value_counts))
+        return values is None or values != nulls  # not nulls only
+    return bool(low < (_FIRST_DAY if isinstance(kind, DateType) else _FIRST_TIME))
 
 
 def _holds(entry: DataFile, field_id: int) -> bool:

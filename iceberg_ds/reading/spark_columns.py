@@ -4,7 +4,7 @@ Spark finds columns by field id, but pushes filters down by the names that colum
 types that they have there. So a column is read under a name that no file has, and gets its own name afterwards, if its
 name was ever that of another column, or may have been, or its type was ever another: a filter on it is then evaluated
 row by row. The same holds for floating-point numbers, whose NaN and negative zero the statistics of Parquet leave out,
-and for times from before 1583, which Spark shifts in filters.
+and for dates from before 1583 and times from before 1900, which Spark shifts in filters.
 """
 
 from __future__ import annotations

@@ -401,7 +401,7 @@ class RowLevelRun:
         if self._rounds == ROUNDS or before is None:
             raise CommitConflictError(
                 f"Cannot {self._action} in {ROUNDS} tries, nothing was committed: {stale}. Run it again when fewer "
-                'others write, or with isolation_level="snapshot", by which rows that come meanwhile are no conflict.'
+                'others write; with isolation_level="snapshot", rows that come meanwhile are no conflict.'
             ) from stale
         self._prepared = self._prepare(self._plan())
         give_up_write(self._catalog, self._name, before.write.commits, before.write.rewrite, Proof.REFUSED)

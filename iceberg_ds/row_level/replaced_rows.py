@@ -120,7 +120,9 @@ class ReplacedRows:
         listed = sorted(found.path for found in live.data if found.path in touched)
         if listed != sorted(touched) or (changed := self._answers.changed(live)):
             path = next((path for path in touched if listed.count(path) != 1), None) or changed[0]
-            raise StaleWorkError(f"another writer has removed, added again, or deleted rows of, {path} meanwhile")
+            raise StaleWorkError(
+                f"another writer has removed {path} meanwhile, or added it again, or deleted rows of it"
+            )
 
     def _check_new_rows(self, metadata: TableMetadata, read: ReadSnapshot, new: Collection[int]) -> None:
         meant = self._meant(metadata)

@@ -21,6 +21,20 @@ _CHANGED = "integration/reading/test_changes.py::"
 
 READING = (
     Mutation(
+        name="rows are lost by dates in structs that Spark shifts in filters",
+        file="reading/scan.py",
+        before="                yield from _times_in(one)\n",
+        after="                yield from ()\n",
+        tests=("integration/reading/test_read.py::test_filters_find_days_that_julius_caesar_had",),
+    ),
+    Mutation(
+        name="rows are lost by times from before a zone had its offset",
+        file="reading/scan.py",
+        before="_FIRST_TIME = -2_208_988_800_000_000",
+        after="_FIRST_TIME = _FIRST_DAY * 86_400_000_000",
+        tests=("integration/reading/test_read.py::test_filters_find_times_before_a_zone_had_its_offset",),
+    ),
+    Mutation(
         name="a file is passed over that has rows of the predicate",
         file="reading/scan.py",
         before="if coverage is not Coverage.OUTSIDE], inside, total\n",

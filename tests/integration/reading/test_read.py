@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -530,11 +531,41 @@ def test_filters_find_nan_and_negative_zero(spark: SparkSession, house: Warehous
         assert rows(iceberg_ds.read(spark, NAME, options=house.options).where(where).select("id")) == [{"id": wanted}]
 
 
-def test_filters_find_days_that_julius_caesar_had(spark: SparkSession, house: Warehouse) -> None:
+@pytest.mark.parametrize("column", ["d", "s.d", "s.inner.t"])
+def test_filters_find_days_that_julius_caesar_had(spark: SparkSession, house: Warehouse, column: str) -> None:
     """Spark shifts the ten days that the Gregorian calendar left out as it pushes a filter down."""
-    house.append(spark.sql("SELECT 1 AS id, date'1582-10-10' AS d"))
+    day, time = "date'1582-10-10'", "timestamp'1582-10-10 01:02:03Z'"
+    nested = f"named_struct('d', {day}, 'inner', named_struct('t', {time}))"
+    house.append(spark.sql(f"SELECT 1 AS id, {day} AS d, {nested} AS s"))
+    value = time if column.endswith("t") else day
 
-    assert both(spark, house, columns=["id"], where="d >= date'1582-10-10'") == [{"id": 1}]
+    for where in (f"{column} = {value}", f"{column} >= {value}", f"{column} <= {value}"):
+        assert both(spark, house, columns=["id"], where=where) == [{"id": 1}]
+        assert rows(iceberg_ds.read(spark, NAME, options=house.options).where(where).select("id")) == [{"id": 1}]
+    iceberg_ds.delete_from(NAME, f"{column} >= {value}", spark, options=house.options)
+    assert house.rows().num_rows == 0
+
+
+@pytest.fixture
+def java_in_tokyo(spark: SparkSession) -> Iterator[None]:
+    """Let Spark's JVM have another time zone."""
+    zone = spark._jvm.java.util.TimeZone
+    before = zone.getDefault()
+    zone.setDefault(zone.getTimeZone("Asia/Tokyo"))
+    yield
+    zone.setDefault(before)
+
+
+@pytest.mark.usefixtures("java_in_tokyo")
+@pytest.mark.parametrize("column", ["t", "s.t"])
+def test_filters_find_times_before_a_zone_had_its_offset(spark: SparkSession, house: Warehouse, column: str) -> None:
+    """Spark shifts what was local mean time, by the zone of its JVM, as it pushes a filter down."""
+    time = "timestamp'1887-12-31 14:50:00Z'"
+    house.append(spark.sql(f"SELECT 1 AS id, {time} AS t, named_struct('t', {time}) AS s"))
+
+    for where in (f"{column} = {time}", f"{column} >= {time}"):
+        assert both(spark, house, columns=["id"], where=where) == [{"id": 1}]
+        assert rows(iceberg_ds.read(spark, NAME, options=house.options).where(where).select("id")) == [{"id": 1}]
 
 
 def test_filters_mean_columns_whose_old_names_have_expired(spark: SparkSession, house: Warehouse) -> None:

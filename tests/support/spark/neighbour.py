@@ -15,6 +15,9 @@ from support.spark.process import SparkProcess
 TIMEOUT_S = 300
 # What a commit that came too late raises; nothing of it is in the table.
 CONFLICT = "CommitConflictError"
+# What is said where a commit was killed before the catalog had its metadata file, until the next commit: another
+# catalog may have that file. Nothing is removed.
+KILLED = "is a newer state of this table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +35,7 @@ class Neighbour:
         problems: Is told what failed.
 
     Attributes:
-        done: How often each job was done, by its name, and how often a conflict kept it from that.
+        done: How often each job was done, by its name, and how often a conflict or a kill kept it from that.
     """
 
     def __init__(self, folder: Path, problems: list[str]) -> None:
@@ -62,6 +65,8 @@ class Neighbour:
                 begun.then()
             elif error.startswith(CONFLICT):
                 self.done[f"{begun.name}, given up after a conflict"] += 1
+            elif KILLED in error:
+                self.done[f"{begun.name}, refused after a kill"] += 1
             else:
                 self._problems.append(f"{begun.name} ({begun.job}) failed: {error}")
         self._begun.clear()
