@@ -43,6 +43,7 @@ from iceberg_ds.cdc.keys import DIGEST, digest_keys, digest_seed, numbers_from
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.parquet_files import open_parquet
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.table.file_types import is_readable
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.name_mapping import NAME_MAPPING, with_field_ids
 from iceberg_ds.table.projection import NO_VALUES, absent, field_id
@@ -96,6 +97,8 @@ def canonical(values: pa.Array, field_type: IcebergType) -> pa.Array:
         case FloatType() | DoubleType():
             wide = values.cast(pa.float64())
             return pc.if_else(pc.is_nan(wide), pa.scalar(math.nan, pa.float64()), wide).view(pa.int64())
+    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+        values = values.cast(pa.large_binary())
     if pa.types.is_large_string(values.type):
         values = values.cast(pa.large_binary())
     return values.cast(canonical_type(field_type))
@@ -197,6 +200,8 @@ class ColumnReader:
             # Unlike StructArray.field, struct_field makes the child null where the struct is null.
             values = pc.struct_field(values, [name])
         try:
+            if not is_readable(values.type, self._wanted[number]):
+                raise ValueError("these are other values")  # noqa: TRY301  # one error for all that cannot be read
             return canonical(values, self._wanted[number])
         except (pa.ArrowException, ValueError) as problem:
             raise UnsupportedTableError(

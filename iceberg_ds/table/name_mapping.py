@@ -6,6 +6,7 @@ columns by name. Source: Iceberg spec, "Column Projection" and "Name Mapping Ser
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -16,19 +17,13 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping, parse_mapping
 from pyiceberg.types import StructType
 
 from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.table.file_types import first_unlike
+from iceberg_ds.table.nested_arrow import is_list, list_of
 from iceberg_ds.table.nested_fields import FIELD_ID_KEY, at_any_depth
 from iceberg_ds.table.projection import NO_VALUES, field_id
 from iceberg_ds.table.variant import is_stored_variant
 
 NAME_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
-# As Arrow's own schema in a file tells them: Polars, for one, writes large lists.
-_LISTS = (
-    (pa.types.is_list, pa.list_),
-    (pa.types.is_large_list, pa.large_list),
-    (pa.types.is_fixed_size_list, pa.list_),
-    (pa.types.is_list_view, pa.list_view),
-    (pa.types.is_large_list_view, pa.large_list_view),
-)
 
 
 class UnknownColumnsError(ValueError):
@@ -47,17 +42,34 @@ def parsed_mapping(text: str | None) -> NameMapping | None:
     """Return the name mapping that a table's property has, or None if the table has none.
 
     Raises:
-        UnsupportedTableError: It is none.
+        UnsupportedTableError: It is none, or has a name twice.
     """
     if not text:
         return None
     try:
-        return parse_mapping_from_json(text)
+        mapping = parse_mapping_from_json(text)
     except ValueError as malformed:
         raise UnsupportedTableError(
             f"The table's property {NAME_MAPPING} is no name mapping, and columns of files without field ids would be "
             "mixed up: correct or remove it."
         ) from malformed
+    if (name := _twice(mapping.root)) is not None:
+        raise UnsupportedTableError(
+            f"The table's property {NAME_MAPPING} has the name '{name}' for more than one column, and columns of files "
+            "without field ids would be mixed up: correct it."
+        )
+    return mapping
+
+
+def _twice(fields: Sequence[MappedField]) -> str | None:
+    """Return a name that more than one of these fields has, or of those inside one of them; None if there is none."""
+    names = Counter(name for field in fields for name in set(_names(field)))
+    own = next((name for name, count in names.items() if count > 1), None)
+    return own or next((name for field in fields if (name := _twice(field.fields)) is not None), None)
+
+
+def _names(field: MappedField) -> Sequence[str]:
+    return field.names if isinstance(field.names, list) else ()  # PyIceberg's default is no list
 
 
 def identified(
@@ -75,27 +87,33 @@ def identified(
         partition_values: The values of the file's identity partition fields, by the ids of their columns.
 
     Raises:
-        UnknownColumnsError: The file has no field ids and nothing tells its columns, or lacks a required one.
+        UnknownColumnsError: The file has no field ids and nothing tells its columns, or it lacks a required one or has
+            one as another type.
     """
     if has_field_ids(own, schema):
         return own
     if mapping is None:
         raise UnknownColumnsError(
-            "its columns have no field ids, as in files that were written without Iceberg and added to the table, and "
-            f"the table has no property {NAME_MAPPING}",
+            "its columns, or some of them, have no field ids, as in files that were written without Iceberg and added "
+            f"to the table, and the table has no property {NAME_MAPPING}",
             "Give the table the property, a name mapping.",
         )
     known = with_field_ids(own, mapping)
-    there = {field_id(column) for column in known} | set(partition_values)
-    required = (field for field in schema.fields if field.required and field.initial_default is None)
-    if (lacking := next((field.name for field in required if field.field_id not in there), None)) is not None:
+    if (unlike := first_unlike(known, schema.fields, set(partition_values))) is None:
+        return known
+    if unlike.found is not None:
         raise UnknownColumnsError(
-            f"it has no column for '{lacking}', which is required: it was written without Iceberg, and the table's "
-            f"name mapping (property {NAME_MAPPING}) knows none of its columns by that name; names are compared letter "
-            "by letter",
-            "Add the name there, or remove the file.",
+            f"its column for '{unlike.name}' is {unlike.found}, which cannot be read as {unlike.wanted}, as which the "
+            f"table has it: the file was written without Iceberg, and the table's name mapping (property "
+            f"{NAME_MAPPING}) takes one for the other",
+            "Correct the name mapping, or remove the file.",
         )
-    return known
+    raise UnknownColumnsError(
+        f"it has no column for '{unlike.name}', which is required: it was written without Iceberg, and the table's "
+        f"name mapping (property {NAME_MAPPING}) knows none of its columns by that name; names are compared letter "
+        "by letter",
+        "Add the name there, or remove the file.",
+    )
 
 
 def has_field_ids(file_schema: pa.Schema, schema: Schema) -> bool:
@@ -116,7 +134,7 @@ def _has_ids(field: pa.Field, structs: AbstractSet[int]) -> bool:
         return False
     if pa.types.is_map(data_type):
         return _has_ids(data_type.key_field, structs) and _has_ids(data_type.item_field, structs)
-    if _is_list(data_type):
+    if is_list(data_type):
         return _has_ids(data_type.value_field, structs)
     if not pa.types.is_struct(data_type) or (is_stored_variant(data_type) and number not in structs):
         return True
@@ -131,7 +149,7 @@ def with_field_ids(file_schema: pa.Schema, mapping: NameMapping) -> pa.Schema:
 def _mapped(fields: Iterable[pa.Field], known: Sequence[MappedField]) -> list[pa.Field]:
     """Return fields with the ids that they have, or else that their names have, unless another one has that id."""
     fields = list(fields)
-    by_name = {name: field for field in known for name in field.names}
+    by_name = {name: field for field in known for name in _names(field)}
     by_id = {field.field_id: field for field in known if field.field_id is not None}
     taken = {number for field in fields if (number := field_id(field)) is not None}
 
@@ -151,18 +169,11 @@ def _with_id(field: pa.Field, found: MappedField) -> pa.Field:
     elif pa.types.is_map(kind):
         parts = (kind.key_field.with_name("key"), kind.item_field.with_name("value"))
         kind = pa.map_(*_mapped(parts, found.fields))
-    elif _is_list(kind):
-        kind = _list_of(kind, *_mapped([kind.value_field.with_name("element")], found.fields))
+    elif is_list(kind):
+        kind = list_of(kind, *_mapped([kind.value_field.with_name("element")], found.fields))
+    elif pa.types.is_string_view(kind):  # which cannot be filtered
+        kind = pa.string()
+    elif pa.types.is_binary_view(kind):
+        kind = pa.binary()
     ids = {} if found.field_id is None else {FIELD_ID_KEY: str(found.field_id).encode()}
     return pa.field(field.name, kind, field.nullable, ids)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return any(is_one(kind) for is_one, _ in _LISTS)
-
-
-def _list_of(kind: pa.DataType, element: pa.Field) -> pa.DataType:
-    """Return Arrow's kind of lists that a file has, with another element."""
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(element, kind.list_size)
-    return next(made for is_one, made in _LISTS if is_one(kind))(element)

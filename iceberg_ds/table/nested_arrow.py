@@ -17,6 +17,26 @@ from iceberg_ds.table.variant import as_variants, is_sent_variant
 from iceberg_ds.table.variant_json import variant_json
 
 _NULL = "null"
+# As Arrow's own schema in a file tells them: Polars, for one, writes large lists.
+_LISTS = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_fixed_size_list, pa.list_),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Return whether a type is a list of any of Arrow's kinds."""
+    return any(is_one(kind) for is_one, _ in _LISTS)
+
+
+def list_of(kind: pa.DataType, element: pa.Field) -> pa.DataType:
+    """Return a list of the same kind with another element."""
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(element, kind.list_size)
+    return next(made for is_one, made in _LISTS if is_one(kind))(element)
 
 
 def split_lists(lists: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _SCAN = "unit/deletes/test_index.py::"
+_BY_NAMES = "unit/reading/test_name_mapping.py::"
 _NO_IDS = "unit/deletes/test_files_without_field_ids.py::"
 _COLLIDING = "unit/deletes/test_colliding_keys.py::"
 _KEYS = "unit/deletes/test_match.py::"
@@ -50,35 +51,69 @@ RESOLVING: tuple[Mutation, ...] = (
         file="writers/rewriting.py",
         before=" or [own.field(0)]",
         after="",
-        tests=("unit/reading/test_name_mapping.py::test_rows_of_a_file_without_any_known_column_are_there",),
+        tests=(_BY_NAMES + "test_rows_of_a_file_without_any_known_column_are_there",),
     ),
     Mutation(
         name="values in large lists of files without field ids are read as nulls",
         file="table/name_mapping.py",
-        before="    elif _is_list(kind):\n        kind =",
+        before="    elif is_list(kind):\n        kind =",
         after="    elif pa.types.is_list(kind):\n        kind =",
-        tests=("unit/reading/test_name_mapping.py::test_every_kind_of_lists_that_arrow_has_is_looked_into",),
+        tests=(_BY_NAMES + "test_every_kind_of_lists_that_arrow_has_is_looked_into",),
     ),
     Mutation(
         name="lists of other kinds than Arrow's usual one cannot be read",
         file="table/nested_arrow.py",
         before="    if isinstance(lists, (pa.ListArray, pa.LargeListArray)):",
         after="    if lists is not None:",
-        tests=("unit/reading/test_name_mapping.py::test_every_kind_of_lists_that_arrow_has_is_looked_into",),
+        tests=(_BY_NAMES + "test_every_kind_of_lists_that_arrow_has_is_looked_into",),
     ),
     Mutation(
         name="a name counts more than a field id",
         file="table/name_mapping.py",
         before="            return by_id.get(number)\n",
         after="            return by_name.get(field.name)\n",
-        tests=("unit/reading/test_name_mapping.py::test_columns_with_ids_keep_them_beside_others",),
+        tests=(_BY_NAMES + "test_columns_with_ids_keep_them_beside_others",),
     ),
     Mutation(
         name="required columns of files without field ids are read as nulls",
+        file="table/file_types.py",
+        before="if field.required and field.initial_default is None and",
+        after="if not field.required and",
+        tests=(
+            _BY_NAMES + "test_file_without_a_required_column_is_refused",
+            _BY_NAMES + "test_required_field_of_a_struct_that_no_name_tells_is_refused",
+        ),
+    ),
+    Mutation(
+        name="numbers of files without field ids become truths",
+        file="table/file_types.py",
+        before="    return kinds is None or any(is_one(found) for is_one in kinds)\n",
+        after="    return kinds is None or found is not None\n",
+        tests=(
+            _BY_NAMES + "test_column_of_another_type_is_refused_by_name",
+            _NO_IDS + "test_key_of_another_type_is_refused",
+        ),
+    ),
+    Mutation(
+        name="one of two columns with a name is taken",
         file="table/name_mapping.py",
-        before="if field.required and field.initial_default is None",
-        after="if not field.required",
-        tests=("unit/reading/test_name_mapping.py::test_file_without_a_required_column_is_refused",),
+        before="for name, count in names.items() if count > 1)",
+        after="for name, count in names.items() if count > 2)",
+        tests=(_BY_NAMES + "test_mapping_with_a_name_twice_is_refused",),
+    ),
+    Mutation(
+        name="searches know other columns than reads where some have ids",
+        file="deletes/key_reader.py",
+        before="        if is_nameless and self._mapping is not None:\n",
+        after="        if known.keys() <= {None} and self._mapping is not None:\n",
+        tests=(_NO_IDS + "test_names_of_columns_count_beside_ids_of_others",),
+    ),
+    Mutation(
+        name="rows with views of texts cannot be written again",
+        file="table/name_mapping.py",
+        before="    elif pa.types.is_string_view(kind):",
+        after="    elif found is None:",
+        tests=(_NO_IDS + "test_texts_of_every_kind_that_arrow_has_are_kept",),
     ),
     Mutation(
         name="totals count from zero behind a snapshot without any",

@@ -23,6 +23,7 @@ from support.keys.messages import COLUMNS, KEYED_SCHEMA, Event, keyed_tasks, pla
 from support.keys.publications import put as publish
 from support.keys.upserts import SEQUENCED_SCHEMA, upsert, upsert_by_sequence, upsert_epoch
 from support.tables.data_rewrites import rewrite
+from support.tables.reading import read_by_tasks
 from support.tables.sink import NAME, Sink
 
 import iceberg_ds
@@ -99,6 +100,57 @@ def test_rows_are_found_by_the_names_of_their_columns(sink: Sink, added: Path, r
     assert sorted(sink.rows(), key=itemgetter("id")) == [ROWS[0], {"id": 2, "region": "US", "amount": 200}]
     assert added.exists()
     check_sound(sink.table())
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_ids_that_some_columns_have_count_in_searches_too(sink: Sink, added: Path, encoding: RowEncoding) -> None:
+    """Keys would be looked for in another column than reads show: rows lost, and keys there twice."""
+    id_here = {"PARQUET:field_id": "1"}
+    columns = [pa.field("amount", pa.int64(), metadata=id_here), pa.field("region", pa.string())]
+    rows = pa.table([[1, 2, 3], ["EU"] * 3, [10, 20, 30]], pa.schema([*columns, pa.field("id", pa.int64())]))
+    pq.write_table(rows, added)
+    map_names(sink, id=1, region=2, amount=3)
+
+    upsert(sink, encoding, EVENTS)
+
+    assert read_by_tasks(sink) == [
+        {"id": 1, "region": "EU", "amount": None},
+        {"id": 2, "region": "US", "amount": 200},
+    ]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_names_of_columns_count_beside_ids_of_others(sink: Sink, added: Path, encoding: RowEncoding) -> None:
+    """A table that can be read could not be changed."""
+    rows = pq.read_table(added)
+    amount = pa.field("n", pa.int64(), metadata={"PARQUET:field_id": "3"})
+    pq.write_table(pa.Table.from_arrays(rows.columns, schema=rows.schema.set(2, amount)), added)
+
+    upsert(sink, encoding, EVENTS)
+
+    assert read_by_tasks(sink) == [ROWS[0], {"id": 2, "region": "US", "amount": 200}]
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_texts_of_every_kind_that_arrow_has_are_kept(
+    sink: Sink, added: Path, encoding: RowEncoding, kind: pa.DataType
+) -> None:
+    """The footer of a file tells such kinds."""
+    rows = pq.read_table(added)
+    pq.write_table(rows.set_column(1, "region", pa.array(["a", "b", "c"]).cast(kind)), added)
+
+    upsert(sink, encoding, EVENTS)
+
+    assert [(row["id"], row["region"]) for row in read_by_tasks(sink)] == [(1, "a"), (2, "US")]
+
+
+def test_key_of_another_type_is_refused(sink: Sink, added: Path) -> None:
+    """Arrow would make keys of what is none."""
+    pq.write_table(pq.read_table(added).set_column(0, "id", pa.array(["1", "2", "3"])), added)
+
+    with pytest.raises(IcebergSinkError, match=rf"{added.name}: its column id is string, which cannot be read as the"):
+        upsert(sink, "position", EVENTS)
 
 
 def test_column_may_stand_in_the_partition_alone(sink: Sink, tmp_path: Path) -> None:

@@ -49,11 +49,19 @@ SAME: list[tuple[IcebergType, list[pa.Array]]] = [
         [
             pa.array(["a", None, ""], pa.string()),
             pa.array(["a", None, ""], pa.large_string()),
+            pa.array(["a", None, ""], pa.string_view()),
             pa.array(["a", None, ""], pa.string()).dictionary_encode(),
             pa.array([b"a", None, b""], pa.binary()),
         ],
     ),
-    (BinaryType(), [pa.array([b"\xff", None], pa.binary()), pa.array([b"\xff", None], pa.large_binary())]),
+    (
+        BinaryType(),
+        [
+            pa.array([b"\xff", None], pa.binary()),
+            pa.array([b"\xff", None], pa.large_binary()),
+            pa.array([b"\xff", None], pa.binary_view()),
+        ],
+    ),
     (FixedType(1), [pa.array([b"\xff", None], pa.binary(1)), pa.array([b"\xff", None], pa.binary())]),
     (
         UUIDType(),

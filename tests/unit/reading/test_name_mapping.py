@@ -10,12 +10,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    FloatType,
+    IcebergType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+)
 from support.tables.data_rewrites import rewrite
 from support.tables.reading import read_by_tasks
 from support.tables.sink import Sink
 
-from iceberg_ds.errors import UnsupportedTableError
+from iceberg_ds.errors import IcebergSinkError, UnsupportedTableError
 
 IDS = [0, 1, 2]
 REGIONS = ["EU", "US", None]
@@ -115,3 +126,80 @@ def test_columns_with_ids_keep_them_beside_others(sink: Sink, tmp_path: Path) ->
     assert read_by_tasks(sink) == [
         {"id": number, "region": region} for number, region in zip(IDS, REGIONS, strict=True)
     ]
+
+
+def remap(sink: Sink, *fields: dict[str, object]) -> None:
+    """Give the table another name mapping."""
+    with sink.table().transaction() as change:
+        change.set_properties({"schema.name-mapping.default": json.dumps(fields)})
+
+
+def add_as(sink: Sink, path: Path, wanted: IcebergType, values: pa.Array) -> None:
+    """Make a table with `id` and `x`, and add a file in which `x` has these values."""
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "x", wanted)))
+    pq.write_table(pa.table({"id": IDS}), path)
+    sink.table().add_files([f"file://{path}"])
+    pq.write_table(pa.table({"id": IDS, "x": values}), path)
+
+
+NUMBERS = pa.array([0, 1, 2])
+IN_A_STRUCT = StructType(NestedField(3, "y", BooleanType()))
+OTHER_TYPES = [
+    (BooleanType(), NUMBERS, "'x' is int64, which cannot be read as boolean"),
+    (FloatType(), NUMBERS.cast(pa.float64()), "'x' is double, which cannot be read as float"),
+    (DateType(), NUMBERS.cast(pa.timestamp("us")), "'x' is timestamp"),
+    (StringType(), NUMBERS, "'x' is int64, which cannot be read as string"),
+    (LongType(), NUMBERS.cast(pa.string()), "'x' is string, which cannot be read as long"),
+    (IN_A_STRUCT, NUMBERS, "'x' is int64, which cannot be read as struct"),
+    (IN_A_STRUCT, pa.array([{"y": 1}] * 3), "'x.y' is int64"),
+    (ListType(3, BooleanType()), NUMBERS, "'x' is int64, which cannot be read as list"),
+    (ListType(3, BooleanType()), pa.array([[1]] * 3), "'x.element' is int64"),
+    (
+        MapType(3, StringType(), 4, BooleanType()),
+        pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64())),
+        "'x.value' is int64",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wanted", "values", "said"), OTHER_TYPES, ids=[said for *_, said in OTHER_TYPES])
+def test_column_of_another_type_is_refused_by_name(
+    sink: Sink, tmp_path: Path, wanted: IcebergType, values: pa.Array, said: str
+) -> None:
+    """Arrow would make a truth of each number, a day of each time, and infinity of what is too large."""
+    add_as(sink, tmp_path / "added.parquet", wanted, values)
+    inside = [{"field-id": 3, "names": ["y", "element", "key"]}, {"field-id": 4, "names": ["value"]}]
+    remap(sink, {"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["x"], "fields": inside})
+
+    with pytest.raises(UnsupportedTableError, match=f"added.parquet .*its column for {said}"):
+        read_by_tasks(sink)
+    with pytest.raises(IcebergSinkError, match=f"added.parquet: its column for {said}"):
+        rewrite(sink, rewrite_all="true")
+
+
+def test_required_field_of_a_struct_that_no_name_tells_is_refused(sink: Sink, tmp_path: Path) -> None:
+    """Nulls would be shown where there are none."""
+    inside = StructType(NestedField(3, "k", LongType(), required=True), NestedField(4, "v", StringType()))
+    add_as(sink, tmp_path / "added.parquet", inside, pa.array([{"k": 1, "v": "a"}] * 3))
+    fields = [{"field-id": 4, "names": ["v"]}]
+    remap(sink, {"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["x"], "fields": fields})
+
+    with pytest.raises(UnsupportedTableError, match=r"added.parquet .*it has no column for 'x\.k', which is required"):
+        read_by_tasks(sink)
+
+
+def test_mapping_with_a_name_twice_is_refused(sink: Sink, tmp_path: Path) -> None:
+    """One of two columns would be taken, and no one would know which."""
+    add(sink, tmp_path, ("id", "region"))
+    remap(sink, {"field-id": 1, "names": ["id"]}, {"field-id": 2, "names": ["region", "id"]})
+
+    with pytest.raises(UnsupportedTableError, match="has the name 'id' for more than one column"):
+        read_by_tasks(sink)
+
+
+def test_column_without_names_is_in_no_file(sink: Sink, tmp_path: Path) -> None:
+    """Names are optional."""
+    add(sink, tmp_path, ("id", "region"))
+    remap(sink, {"field-id": 1}, {"field-id": 2, "names": ["region"]})
+
+    assert read_by_tasks(sink) == [{"id": None, "region": region} for region in REGIONS]
