@@ -287,8 +287,9 @@ def _decimals(texts: pa.Array, target: pa.DataType) -> pa.Array:
     if longest > _MOST_DIGITS:
         is_hard = _or(is_hard, _where(pc.greater(lengths, _MOST_DIGITS)))
     plain = texts if is_hard is None else _without(texts, is_hard)
-    wide = plain.cast(_WIDE)  # up to 38 digits, and 38 more of the scale
-    found = _of_wide(wide, target)
+    found = _of_wide(plain.cast(_WIDE), target)  # up to 38 digits, and 38 more of the scale
+    # Arrow divides some numbers beyond 64 bits wrongly: those are looked at again.
+    is_hard = _where(pc.and_(texts.is_valid(), found.is_null()))
     if is_hard is None:
         return found
     return _replaced(found, texts, is_hard, lambda text: _parse(text, target))

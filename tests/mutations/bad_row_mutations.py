@@ -100,6 +100,13 @@ BAD_ROWS = (
         tests=(_CASTS,),
     ),
     Mutation(
+        name="decimals that Arrow divides wrongly are bad",
+        file="table/casts.py",
+        before="    is_hard = _where(pc.and_(texts.is_valid(), found.is_null()))\n",
+        after="",
+        tests=(_CASTS,),
+    ),
+    Mutation(
         name="rows for the quarantine table are left behind by the commit",
         file="planning/quarantine.py",
         before="                made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))\n",

@@ -226,8 +226,8 @@ def test_file_without_field_ids_is_not_rewritten(sink: Sink) -> None:
 
     with pytest.raises(
         UnsupportedTableError,
-        match=r"Cannot write some rows of .*\.parquet again, nothing was committed: its columns.* have no field ids, .* "
-        r"added to the table, and the table has no property schema",
+        match=r"Cannot write some rows of .*\.parquet again, nothing was committed: its columns.* have no field "
+        r"ids, .* added to the table, and the table has no property schema",
     ):
         sink.overwrite([], replace_where="id = 2")
 

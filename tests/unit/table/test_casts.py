@@ -30,6 +30,8 @@ CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
     (TEXT, FLOAT, ["16777217", "-16777216", "16777217.5", "1e-50", "-0.0e9"], [NO, -(2.0**24), 2.0**24 + 2, NO, -0.0]),
     (TEXT, DOUBLE, ["0" * 5000 + "1", "9" * 5000, "00000000000000000.1"], [1.0, NO, 0.1]),
     (TEXT, pa.decimal128(5, 1), ["1.2", "1.25", "12345.1", "1E2"], [Decimal("1.2"), NO, NO, Decimal("100.0")]),
+    # Arrow makes 18446744064246438474 of it.
+    (TEXT, pa.decimal128(38, 0), ["18446744071553946661", "0e0"], [Decimal(18446744071553946661), Decimal(0)]),
     (TEXT, pa.bool_(), ["true", "FALSE", "1", "yes"], [True, False, NO, NO]),
     (TEXT, pa.date32(), ["2026-01-31", "2026-02-30", "0000-01-01"], [dt.date(2026, 1, 31), NO, NO]),
     (TEXT, LOCAL, ["2026-01-01 10:00", "2026-01-01T10:00:00Z"], [MIDNIGHT.replace(hour=10), NO]),
