@@ -339,6 +339,11 @@ class _Variants:
                 f"Cannot write into column '{names.path}': a variant inside has hundreds of levels: filter such rows, "
                 "or write variants as columns of their own, which may be of any depth."
             ) from None
+        except (IndexError, UnicodeDecodeError) as error:
+            raise SchemaMismatchError(
+                f"Cannot write into column '{names.path}': a variant inside is damaged ({error!r}): filter such rows, "
+                "or write variants as columns of their own, which keep their bytes."
+            ) from error
         codes = [b"".join(map(names.code, _names_in(tree))) for tree in self._trees]
         self.names: pa.Array | None = pa.array(codes, pa.binary())
 
@@ -356,9 +361,18 @@ _Tree = bytes | list["_Tree"] | dict[str, "_Tree"]
 
 
 def _tree(value: bytes, names: list[str], at: int = 0) -> _Tree:
+    """Take a variant apart, from the byte at which it begins.
+
+    Raises:
+        IndexError: Its bytes end before it does, or name a field that has no name.
+        RecursionError: It has hundreds of levels.
+    """
     kind = value[at] & 3
     if kind not in (OBJECT, ARRAY):
-        return value[at : at + size_at(value, at)]
+        end = at + size_at(value, at)
+        if end > len(value):
+            raise IndexError(end)
+        return value[at:end]
     ids, places = parts_at(value, at)
     parts = [_tree(value, names, place) for place in places]
     return parts if kind == ARRAY else dict(zip((names[one] for one in ids), parts, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -149,6 +151,26 @@ def test_variant_inside_of_hundreds_of_levels_is_refused_by_name() -> None:
 
     with pytest.raises(SchemaMismatchError, match=r"column 'c': a variant inside has hundreds of levels"):
         to_variants(pa.ListArray.from_arrays([0, 1], inside), "c")
+
+
+def test_variant_inside_that_is_damaged_is_refused_by_name() -> None:
+    """The task would end with an error of Python's own, which names no column, or half a text would land."""
+    kind = pa.struct([("x", pa.int16()), ("text", pa.string()), ("in", pa.list_(POINT))])
+    ((value, metadata),) = made([{"x": 300, "text": "ten words", "in": [{"y": 1, "x": 2}]}], kind)
+
+    def written(value: bytes, metadata: bytes) -> pa.Array:
+        inside = pa.array([{"value": value, "metadata": metadata}], SPARK_VARIANT)
+        return to_variants(pa.ListArray.from_arrays([0, 1], inside), "c")
+
+    assert len(written(value, metadata)) == 1
+    cut = [(value[:end], metadata) for end in range(1, len(value))]
+    cut += [(value, metadata[:end]) for end in range(len(metadata))]
+    for damaged in [*cut, (value, metadata[:-1] + b"\xff")]:
+        with pytest.raises(SchemaMismatchError, match=r"column 'c': a variant inside is damaged"):
+            written(*damaged)
+    for place, other in itertools.product(range(len(value)), (0, 1, 2, 3, 15, 64, 127, 128, 255)):
+        with contextlib.suppress(SchemaMismatchError):
+            written(value[:place] + bytes([other]) + value[place + 1 :], metadata)
 
 
 def test_half_of_a_pair_of_utf_16_is_one_replacement_character() -> None:
