@@ -544,6 +544,13 @@ VERSION_3: tuple[Mutation, ...] = (
         tests=(_ENCODED + "test_variants_inside_keep_their_values",),
     ),
     Mutation(
+        name="half a text inside a variant lands",
+        file="table/variant_encoding.py",
+        before="        if end > len(value):\n",
+        after="        if at > len(value):\n",
+        tests=(_ENCODED + "test_variant_inside_that_is_damaged_is_refused_by_name",),
+    ),
+    Mutation(
         name="structs that go into variants are looked at for required fields",
         file="table/bad_values.py",
         before="pa.types.is_string(target) or is_variant(target):\n",
