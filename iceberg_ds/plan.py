@@ -607,11 +607,16 @@ class RouteRule:
         namespace: Levels before a name of one level; empty for none.
         template: Text of the name, with `{value}` for the value.
         patterns: Identifiers of the tables that may be written, as text, with `*` for any characters in a level.
+        kept: Identifiers, in lower case, of tables that the write keeps for itself, so that rows may not name them.
+        kept_name: What other such tables are called in any namespace, in lower case, with `*` for any characters;
+            empty for no others.
     """
 
     namespace: tuple[str, ...]
     template: str
     patterns: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    kept_name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

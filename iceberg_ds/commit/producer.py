@@ -195,7 +195,7 @@ class SnapshotProducer:
         if not self._merged:
             return list(listed), []
         by_path = {manifest.manifest_path: manifest for manifest in listed}
-        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, by_path.keys())]
+        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, listed)]
         for merged in usable:
             self._check_merged(merged, [by_path[path] for path in merged.replaces])
         gone = frozenset[str]().union(*(merged.replaces for merged in usable))

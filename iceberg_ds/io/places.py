@@ -17,6 +17,8 @@ from iceberg_ds.secrets import has_password, mask_password
 
 # Properties of a table that say where its files go.
 FOLDER_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+# What the name of a folder or file has at most on the disks of Linux, macOS and Windows.
+MOST_BYTES_OF_NAME = 255
 _CUT_OFF, _CONTROL = re.compile("[#?]"), re.compile("[\x00-\x1f\x7f-\x9f]")
 _CUT_OFF_IN_LOCAL_NAMES = ";"
 _NO_TWO_SLASHES = re.compile(r"([a-z][a-z0-9+.-]+):(?!//)", re.IGNORECASE)
@@ -60,6 +62,11 @@ def _why_not_local(location: str, last_step: str) -> str | None:
     if _CUT_OFF_IN_LOCAL_NAMES in last_step:
         return f"it has '{_CUT_OFF_IN_LOCAL_NAMES}' in its last step, from which on some readers cut it off"
     return None
+
+
+def size_of_name(name: str) -> int:
+    """Return the bytes of a folder's or file's name, as disks count them."""
+    return len(name.encode())
 
 
 def check_place(location: str) -> None:

@@ -53,7 +53,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity
 from iceberg_ds.planning.decide import check_rewritable
 from iceberg_ds.secrets import mask_text, masked_cause
-from iceberg_ds.snapshots.manifest_merge import Merged, MergePolicy
+from iceberg_ds.snapshots.manifest_merge import Merged, MergePolicy, sources_of
 from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.snapshots.version_3 import with_settled_ids
@@ -260,7 +260,8 @@ class ManifestRewrite:
         if stale:
             paths = {manifest.manifest_path for manifest in listed}
             gone = sorted(path for merged in stale for path in merged.replaces if path not in paths)
-            raise StaleWorkError(f"another writer has replaced {gone[0] if gone else 'the format of the table'}")
+            what = gone[0] if gone else "the format of the table, or the ids of its rows"
+            raise StaleWorkError(f"another writer has replaced {what}")
         return FilteredManifests(untouched=tuple(listed))
 
     def run(self, meter: CommitMeter) -> RewriteManifestsResult:
@@ -301,8 +302,7 @@ class ManifestRewrite:
         return live_manifests(table.io, branch_head(table.metadata, self._branch))
 
     def _stale(self, table: Table, listed: Sequence[ManifestFile]) -> list[Merged]:
-        paths = {manifest.manifest_path for manifest in listed}
-        return [merged for merged in self._merged if not merged.can_stand_in(table.metadata, paths)]
+        return [merged for merged in self._merged if not merged.can_stand_in(table.metadata, listed)]
 
     def _plan(self, table: Table) -> WriteIdentity:
         """Drop what is stale, write new manifests for all that no other part covers, and return the write."""
@@ -417,7 +417,7 @@ class ManifestRewrite:
         self._merged += [
             Merged(
                 files=tuple(part.files),
-                replaces=frozenset(sources[source].manifest_path for source in part.sources),
+                sources=sources_of(sources[source] for source in part.sources),
                 format_version=table.metadata.format_version,
             )
             for part in parts.all()

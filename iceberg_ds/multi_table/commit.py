@@ -138,11 +138,13 @@ def _check_refused(commits: Sequence[TablesCommit], options: RouteOptions) -> No
     if not refused:
         return
     count = sum(rows.count for rows in refused)
+    own = [*options.rule.kept, *([options.rule.kept_name] if options.rule.kept_name else [])]
+    kept = f", without {', '.join(own)}, which the write keeps for itself" if own else ""
     raise RefusedRowsError(
         f"Cannot write to several tables, nothing was committed: {count} rows name no table that may be written, for "
         f"example {refused[0].example} in column '{options.column}'. Tables that may be written: "
-        f"{', '.join(options.rule.patterns)} (options 'route-tables' and 'route-namespace'). Filter these rows out, "
-        "allow their tables, or keep them with 'on-bad-row' as quarantine and 'quarantine-table'."
+        f"{', '.join(options.rule.patterns)} (options 'route-tables' and 'route-namespace'){kept}. Filter these "
+        "rows out, allow their tables, or keep them with 'on-bad-row' as quarantine and 'quarantine-table'."
     )
 
 
@@ -157,7 +159,7 @@ def _unrouted(commits: Sequence[TablesCommit], options: RouteOptions) -> Unroute
         return None
     of_all = options.of_all
     count, received = sum(bad.record_count for bad in found), sum(commit.received for commit in commits)
-    if (limit := exceeded_limit(unrouted_rows(of_all), count, received)) is not None:
+    if (limit := exceeded_limit(unrouted_rows(options), count, received)) is not None:
         raise RefusedRowsError(
             f"Cannot write to several tables, nothing was committed: {count:,} of {received:,} rows cannot be written "
             f"({found[0].example}), and option 'max-bad-rows' is {limit}. Mend the source, or raise the limit."

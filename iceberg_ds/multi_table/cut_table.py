@@ -7,6 +7,7 @@ them and up to which number.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -189,6 +190,24 @@ def refuse_unfit_cut(catalog: CatalogClient, options: SinkOptions, *, is_numbere
         refuse_other_writer(catalog, table, CutWriter(app_id=options.txn_app_id, kind=WriterKind.APPLICATION))
     elif options.stream_name is not None:
         refuse_other_writer(catalog, table, CutWriter(app_id=options.stream_name, kind=WriterKind.STREAM))
+
+
+def refuse_other_use(cut: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> None:
+    """Refuse to write rows into the table of cuts.
+
+    Args:
+        cut: Its identifier.
+        others: The tables that rows go into, quarantine tables included.
+
+    Raises:
+        OptionError: It is one of them.
+    """
+    name = identifier_text(cut)
+    if name.lower() in {identifier_text(other).lower() for other in others}:
+        raise OptionError(
+            f"Cannot write with option '{OPTION}': it names {name}, into which this write puts other rows, and a table "
+            "of cuts takes none. Name another table for the cuts, or for these rows."
+        )
 
 
 def check_columns(table: Table) -> None:

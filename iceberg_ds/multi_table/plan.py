@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
-from iceberg_ds.multi_table.cut_table import OPTION, refuse_unfit_cut
+from iceberg_ds.multi_table.cut_table import refuse_other_use, refuse_unfit_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NewTables, RoutedPlan, TablePlan
@@ -45,22 +45,14 @@ def plan_routed(
     cut = options.of_all.consistent_cut
     if cut is not None:
         refuse_unfit_cut(catalog, options.of_all, is_numbered=is_stream or options.of_all.txn_app_id is not None)
-    policy = unrouted_rows(options.of_all)
+        refuse_other_use(cut, options.quarantines)
+    policy = unrouted_rows(options)
     tables: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
-    kept = [identifier_text(cut)] if cut is not None else []  # by the sink, for itself
-    if policy is None:
-        refused |= {
-            name: f"Cannot write rows to {name}: option '{OPTION}' names it, and it keeps the cuts." for name in kept
-        }
-    elif policy.quarantine is not None:
-        kept.append(policy.quarantine)
-    known = dict.fromkeys(map(str.lower, kept), False)
+    known: dict[str, bool] = {}
     picked = {table: _Columns(options, table, dataframe, column).named() for table in options.columns}
     for identifier in _tables_there(catalog, options):
         name = identifier_text(identifier)
-        if name in kept:
-            continue
         table = catalog.find_table(identifier)
         if table is None:  # it is yet to be made
             continue
@@ -91,7 +83,7 @@ def plan_routed(
 
 
 def _new_tables(options: RouteOptions, known: Mapping[str, bool]) -> NewTables:
-    """Return which tables without a plan rows may name; `known` are those that are there, or kept by the sink."""
+    """Return which tables without a plan rows may name; `known` are those that are there."""
     named = {name: _may_be_made(options, name) for name in options.tables}
     return NewTables(is_allowed=options.of_all.create_table, known={**named, **known})
 
@@ -157,7 +149,7 @@ def _find(options: RouteOptions, dataframe: StructType, option: str, name: str) 
 def _tables_there(catalog: CatalogClient, options: RouteOptions) -> Iterator[tuple[str, ...]]:
     """Yield the identifiers of the tables that may be written and may be there."""
     routes = Routes(options.rule)
-    named = {parse_identifier(text) for text in options.rule.patterns if ANY not in text}
+    named = set(filter(routes.allows, (parse_identifier(text) for text in options.rule.patterns if ANY not in text)))
     spaces: set[tuple[str, ...]] = set()
     for text in options.rule.patterns:
         *levels, _ = parse_identifier(text)

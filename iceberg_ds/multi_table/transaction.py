@@ -30,7 +30,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import waiting_once
-from iceberg_ds.multi_table.cut_table import refuse_unfit_cut
+from iceberg_ds.multi_table.cut_table import refuse_other_use, refuse_unfit_cut
 from iceberg_ds.multi_table.record_cut import record_cut
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
@@ -375,6 +375,8 @@ class Transaction:
             if self._of_cut is None:
                 refuse_unfit_cut(catalog, options, is_numbered=self._version is not None)
                 self._of_cut = options
+            quarantine = options.quarantine
+            refuse_other_use(options.consistent_cut, [options.table, *([] if quarantine is None else [quarantine])])
             options = replace(options, consistent_cut=None)
         plan = plan_write(catalog, options, df.schema, mode)
         check_session(plan, df.sparkSession)

@@ -10,12 +10,14 @@ from iceberg_ds.options.parse import SPARK_KEYS, is_known, parse_options
 from iceberg_ds.options.rules import broken_rules
 from iceberg_ds.options.sink_options import (
     CATALOG_PREFIX,
+    QUARANTINE_SUFFIX,
     ROUTE_COLUMNS_PREFIX,
     ROUTE_OPTIONS_PREFIX,
     SinkOptions,
 )
 from iceberg_ds.plan import RouteRule
 from iceberg_ds.table.names import identifier_text, parse_identifier
+from iceberg_ds.table.routes import ANY
 from iceberg_ds.table.spec_parser import parse_columns
 
 _OF_ROUTE = "route-"
@@ -28,6 +30,12 @@ _OF_ALL = frozenset(
     }
 )
 _NOT_OF_A_TABLE = SPARK_KEYS | {"consistent-cut"}
+# Options that go with some values of `on-bad-row` alone: a table with another value has no use for those of the write.
+_OF_BAD_ROWS = {
+    "quarantine-table": {"quarantine"},
+    "accept-lost-rows": {"drop"},
+    "max-bad-rows": {"null", "quarantine", "drop"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +78,37 @@ class RouteOptions:
         own = self._own.get(table.lower())
         if own is None and self._plain is not None:
             return replace(self._plain, table=parse_identifier(table))
+        own = own or {}
+        mode = own.get("on-bad-row", "").lower()
+        unused = {option for option, modes in _OF_BAD_ROWS.items() if mode and mode not in modes}
+        shared = {option: value for option, value in self._raw.items() if option not in unused}
         try:
-            return parse_options({**self._raw, **(own or {}), "table": table})
+            return parse_options({**shared, **own, "table": table})
         except OptionError as problem:
             raise OptionError(f"Table {table}: {problem}") from problem
+
+    @property
+    def unrouted_quarantine(self) -> tuple[str, ...] | None:
+        """The quarantine table of rows that name no table which may be written, None if they are not kept.
+
+        There is no table after which it could be named.
+        """
+        named, namespace = self.of_all.quarantine_table, self.of_all.route_namespace
+        if self.of_all.on_bad_row != "quarantine" or named is None or (len(named) == 1 and namespace is None):
+            return None
+        return named if len(named) > 1 else (*(namespace or ()), *named)
+
+    @property
+    def quarantines(self) -> list[tuple[str, ...]]:
+        """The quarantine tables that options name, for rows of any table or of one."""
+        found = [self.unrouted_quarantine, *map(self._own_quarantine, self.tables)]
+        return [table for table in found if table is not None]
+
+    def _own_quarantine(self, table: str) -> tuple[str, ...] | None:
+        try:
+            return self.of(table).quarantine
+        except OptionError:  # which refuses its rows, if there are any
+            return None
 
 
 def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
@@ -91,13 +126,28 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
     patterns = options.route_tables or (f"{identifier_text(namespace)}.*",)
     plain = {key: value for key, value in raw.items() if not key.startswith(_OF_ROUTE) and key not in _NOT_OF_A_TABLE}
     without_own = _plain(options)
-    return RouteOptions(
+    route = RouteOptions(
         of_all=options,
         rule=RouteRule(namespace=namespace, template=options.route_table_template, patterns=patterns),
         columns={_full(table, namespace): _columns(table, text) for table, text in options.route_columns.items()},
         _plain=None if broken_rules(without_own) else without_own,
         _raw=plain,
         _own=_own_options(options.route_options, namespace),
+    )
+    return replace(route, rule=_without_kept(route))
+
+
+def _without_kept(route: RouteOptions) -> RouteRule:
+    """Return the rule, which knows the tables that the write keeps for itself."""
+    options = route.of_all
+    kept = [*route.quarantines, *([] if options.consistent_cut is None else [options.consistent_cut])]
+    # Each table has a quarantine table of that name in its own namespace.
+    named = options.quarantine_table or (f"{ANY}{QUARANTINE_SUFFIX}",)
+    in_each = options.on_bad_row == "quarantine" and len(named) == 1
+    return replace(
+        route.rule,
+        kept=tuple(identifier_text(table).lower() for table in kept),
+        kept_name=named[0].lower() if in_each else "",
     )
 
 

@@ -33,6 +33,8 @@ T = TypeVar("T")
 DEFAULT_WAREHOUSE = Path("iceberg-warehouse")
 CATALOG_PREFIX = "catalog."
 ROUTE_COLUMNS_PREFIX, ROUTE_OPTIONS_PREFIX = "route-columns.", "route-options."
+# Follows the name of a table in that of its quarantine table, unless an option names that.
+QUARANTINE_SUFFIX = "__quarantine"
 COMPRESSION_CODECS = ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")
 
 
@@ -585,6 +587,16 @@ class SinkOptions:
             metrics_reporter=self.metrics_reporter,
             snapshot_metrics=self.snapshot_metrics,
         )
+
+    @property
+    def quarantine(self) -> tuple[str, ...] | None:
+        """Identifier of the table for rows of `table` that cannot be written, or None if there is no such table."""
+        if self.on_bad_row != "quarantine":
+            return None
+        named, (*namespace, name) = self.quarantine_table, self.table
+        if named is None:
+            return (*namespace, f"{name}{QUARANTINE_SUFFIX}")
+        return named if len(named) > 1 else (*namespace, *named)
 
     @property
     def looks_for_rows(self) -> bool:

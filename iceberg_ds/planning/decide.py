@@ -32,6 +32,7 @@ from iceberg_ds.errors import OptionError, OverloadedTableError, SchemaMismatchE
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.places import misplaced
 from iceberg_ds.options.file_settings import metrics_properties, new_write
+from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.rules import Kind
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
 from iceberg_ds.options.table_properties import wrong_values
@@ -72,7 +73,6 @@ from iceberg_ds.table.specs import SortTerm, describes, describes_order, evolved
 # Suffix of a staging branch's name if no option names the branch.
 _UNCONVERTED = "__unconverted"
 # Suffix of the name of the table for rows that cannot be written if no option names it.
-_QUARANTINE = "__quarantine"
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
 # Properties whose wrong values fail in the middle of a write, or send files to a place where no other engine looks. An
 # empty value counts as not set.
@@ -576,7 +576,7 @@ def _bad_rows(options: SinkOptions) -> BadRowPolicy | None:
     mode = options.on_bad_row
     if mode == "fail":
         return None
-    target = quarantine_table(options)
+    target = options.quarantine
     if target == options.table:
         raise OptionError(
             f"Cannot write to {identifier_text(options.table)}: option 'quarantine-table' names the table itself. Name "
@@ -585,19 +585,15 @@ def _bad_rows(options: SinkOptions) -> BadRowPolicy | None:
     return _policy(options, mode, target)
 
 
-def unrouted_rows(options: SinkOptions) -> BadRowPolicy | None:
+def unrouted_rows(options: RouteOptions) -> BadRowPolicy | None:
     """Return what happens to rows that name no table which may be written; None if they fail the write.
 
-    There is no table after which their quarantine table could be named, and no value that could become null.
+    None of their values could become null.
     """
-    if options.on_bad_row == "drop":
-        return _policy(options, "drop", None)
-    if options.on_bad_row != "quarantine" or options.quarantine_table is None:
-        return None
-    named, namespace = options.quarantine_table, options.route_namespace
-    if len(named) == 1 and namespace is None:
-        return None
-    return _policy(options, "quarantine", named if len(named) > 1 else (*(namespace or ()), *named))
+    if options.of_all.on_bad_row == "drop":
+        return _policy(options.of_all, "drop", None)
+    target = options.unrouted_quarantine
+    return None if target is None else _policy(options.of_all, "quarantine", target)
 
 
 def _policy(options: SinkOptions, mode: OnBadRow, target: tuple[str, ...] | None) -> BadRowPolicy:
@@ -608,16 +604,6 @@ def _policy(options: SinkOptions, mode: OnBadRow, target: tuple[str, ...] | None
         most_rows=most if isinstance(most, int) else None,
         most_share=most if isinstance(most, float) else None,
     )
-
-
-def quarantine_table(options: SinkOptions) -> tuple[str, ...] | None:
-    """Return the identifier of the table for rows that cannot be written, or None if there is no such table."""
-    if options.on_bad_row != "quarantine":
-        return None
-    named, (*namespace, name) = options.quarantine_table, options.table
-    if named is None:
-        return (*namespace, f"{name}{_QUARANTINE}")
-    return named if len(named) > 1 else (*namespace, *named)
 
 
 def txn_of(options: SinkOptions) -> TxnId | None:

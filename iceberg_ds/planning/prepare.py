@@ -22,7 +22,7 @@ from iceberg_ds.commit.create_table import create_without_rows, with_first_snaps
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.local_paths import is_local
-from iceberg_ds.io.places import misplaced, why_not_a_place
+from iceberg_ds.io.places import MOST_BYTES_OF_NAME, misplaced, size_of_name, why_not_a_place
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.options.readers import without_vectors
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 _SUFFIX_LENGTH = 8
 # How old metadata may be of a table that is being created, and how long its creation is waited for: 5 seconds.
 _YOUNG_MS = 60_000
-# Bytes that a folder's name has at most on the disks of Linux, macOS and Windows.
-_LONGEST_NAME_BYTES = 255
 _WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 # Settings that keep the metadata of a busy stream small. The number of old metadata files stays at Iceberg's default of
@@ -178,11 +176,11 @@ def _check_creatable(catalog: CatalogClient, options: SinkOptions, schema: Schem
 
 def _check_length(name: str, location: str) -> None:
     """Refuse a place on a disk that has a longer name in it than disks take."""
-    longest = max(len(part.encode()) for part in location.split("/"))
-    if is_local(location) and longest > _LONGEST_NAME_BYTES:
+    longest = max(map(size_of_name, location.split("/")))
+    if is_local(location) and longest > MOST_BYTES_OF_NAME:
         raise OptionError(
             f"Cannot create {name}: its place would have a name of {longest} bytes in it, which is too long: disks "
-            f"take {_LONGEST_NAME_BYTES}. Choose a shorter name, or say where the table goes with option 'location'."
+            f"take {MOST_BYTES_OF_NAME}. Choose a shorter name, or say where the table goes with option 'location'."
         )
 
 

@@ -21,6 +21,7 @@ from iceberg_ds.reading.read import Reader, check_arguments, how_read, planned_r
 from iceberg_ds.reading.request import CHANGES_AFTER, CHANGES_FROM, PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_files import together
+from iceberg_ds.table.lineage import LINEAGE
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.nested_fields import at_any_depth
 from iceberg_ds.table.spark_types import UnreadTypeError, spark_struct, spark_type
@@ -126,7 +127,10 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
     request.refuse_own_change_columns(schema)
     fields, extras = replace(request, columns=None if columns is None else tuple(columns)).chosen(schema)
     if extras:
-        raise OptionError(f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.")
+        of_streams = " It comes with a stream of changes (on-change=changes)." if extras[0] in LINEAGE else ""
+        raise OptionError(
+            f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.{of_streams}"
+        )
     request.require_spark_types(fields)
     return fields
 

@@ -17,8 +17,7 @@ import logging
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,7 +34,7 @@ from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import draft_merged, live_entries, live_manifests, metadata_path, write_manifests
 from iceberg_ds.snapshots.refs import branch_head
-from iceberg_ds.snapshots.version_3 import with_settled_ids
+from iceberg_ds.snapshots.version_3 import manifest_first_row_id, with_settled_ids
 from iceberg_ds.table.bin_packing import packed
 
 logger = logging.getLogger(__name__)
@@ -77,23 +76,34 @@ class Merged:
 
     Attributes:
         files: Their entries in a manifest list, for any snapshot that lists them.
-        replaces: The paths of the source manifests.
+        sources: Path and first row id of each source manifest. Branches of a table that was upgraded may list one
+            manifest with different row ids.
         format_version: The table format that they are written in.
     """
 
     files: tuple[ManifestFile, ...]
-    replaces: frozenset[str]
+    sources: frozenset[tuple[str, int | None]]
     format_version: int
+
+    @property
+    def replaces(self) -> frozenset[str]:
+        """Paths of the source manifests."""
+        return frozenset(path for path, _ in self.sources)
 
     @property
     def paths(self) -> list[str]:
         """Paths of the manifests."""
         return [file.manifest_path for file in self.files]
 
-    def can_stand_in(self, metadata: TableMetadata, paths: AbstractSet[str]) -> bool:
-        """Return whether a snapshot of the table may list them in place of some of the manifests at `paths`."""
+    def can_stand_in(self, metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> bool:
+        """Return whether a snapshot of the table may list them in place of some of the manifests."""
         # Existing entries have no sequence numbers in manifests of version 1.
-        return self.replaces <= paths and self.format_version == metadata.format_version
+        return self.sources <= sources_of(manifests) and self.format_version == metadata.format_version
+
+
+def sources_of(manifests: Iterable[ManifestFile]) -> frozenset[tuple[str, int | None]]:
+    """Return path and first row id of each manifest; None where its rows have no ids."""
+    return frozenset((manifest.manifest_path, manifest_first_row_id(manifest)) for manifest in manifests)
 
 
 def groups_to_merge(manifests: Sequence[ManifestFile], policy: MergePolicy) -> Iterator[list[ManifestFile]]:
@@ -158,8 +168,7 @@ def _merge(
             f"they list {file.existing_files_count} files with {file.existing_rows_count} rows, and the manifest list "
             f"says {files} with {rows}"
         )
-    replaces = frozenset(found.manifest_path for found in group)
-    return Merged(files=(file,), replaces=replaces, format_version=metadata.format_version)
+    return Merged(files=(file,), sources=sources_of(group), format_version=metadata.format_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

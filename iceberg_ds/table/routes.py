@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from iceberg_ds.io.places import why_not_a_place
+from iceberg_ds.io.places import MOST_BYTES_OF_NAME, size_of_name, why_not_a_place
 from iceberg_ds.parsing import VALUE
 from iceberg_ds.plan import NewTables, RouteRule
 from iceberg_ds.table.names import identifier_text, is_place, parse_identifier
@@ -41,6 +41,7 @@ class Routes:
     def __init__(self, rule: RouteRule) -> None:
         self._rule = rule
         self._allowed = [_pattern(text) for text in rule.patterns]
+        self._kept_name = _expression(rule.kept_name, ".*")
 
     def table_of(self, value: str | None) -> str | None:
         """Return the identifier of the table that a value names, or None if it names none that may be written."""
@@ -57,13 +58,18 @@ class Routes:
 
     def allows(self, levels: Sequence[str]) -> bool:
         """Return whether the table of that identifier may be written."""
-        if any(is_place(level) for level in levels):
+        if any(is_place(level) for level in levels) or self._is_kept(levels):
             return False
         return any(
             len(pattern) == len(levels)
             and all(part.fullmatch(level) for part, level in zip(pattern, levels, strict=True))
             for pattern in self._allowed
         )
+
+    def _is_kept(self, levels: Sequence[str]) -> bool:
+        """Return whether the write keeps the table of that identifier for itself."""
+        is_named = self._kept_name.fullmatch(levels[-1].lower()) is not None
+        return is_named or identifier_text(levels).lower() in self._rule.kept
 
 
 def may_be_new(table: str, new: NewTables) -> bool:
@@ -78,8 +84,8 @@ def may_be_new(table: str, new: NewTables) -> bool:
 
 
 def has_place(levels: Sequence[str]) -> bool:
-    """Return whether readers would agree on the place of a table whose location has the levels of its name."""
-    return why_not_a_place("/".join(levels)) is None
+    """Return whether a table can lie at a location that has the levels of its name, and readers agree on its place."""
+    return why_not_a_place("/".join(levels)) is None and max(map(size_of_name, levels)) <= MOST_BYTES_OF_NAME
 
 
 def _pattern(text: str) -> list[re.Pattern[str]]:

@@ -155,6 +155,7 @@ class BadRowFilter:
         self._sources: list[int | None] = []
         self._places: list[_Place] = []
         self._never_null: dict[str, str] = {}
+        self._defaulted: list[int] = []
         self._counts: Counter[str] = Counter()
         self._example = ""
         self._kept: list[pa.RecordBatch] = []
@@ -239,6 +240,11 @@ class BadRowFilter:
             if source is not None
             and schema.names[source].lower() not in self._filled
             and (own.field_id in keys or may_be_bad(schema.field(source).type, field))
+        ]
+        self._defaulted = [
+            source
+            for source, own in zip(self._sources, self._plan.schema.fields, strict=True)
+            if source is not None and own.write_default is not None
         ]
         if self._policy.mode == "null":
             self._never_null = self._find_never_null(schema, keys)
@@ -336,8 +342,12 @@ class BadRowFilter:
             raise too_many_bad(f"write to {self._plan.write.table}", self.quarantined, self._example)
 
     def _bad_columns(self, problems: Sequence[_Problem], is_bad: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-        """Yield the columns of the DataFrame with bad values, each with where these are among the bad rows."""
+        """Yield the columns of the DataFrame with bad values, each with where these are among the bad rows.
+
+        Columns whose default would take the place of a null, if rows came again without them, are shown everywhere.
+        """
         assert self._schema is not None  # noqa: S101  # rows have been looked at
+        yield from ((source, pa.repeat(pa.scalar(value=True), is_bad.true_count)) for source in self._defaulted)
         for problem in problems:
             position = self._shape.named.get_field_index(problem.column)
             # The operation column may be in the DataFrame alone.
@@ -431,6 +441,7 @@ def json_texts(rows: pa.RecordBatch, bad: Iterable[tuple[int, pa.Array]] = ()) -
 
     Columns without a value are left out, as Spark's `to_json` leaves them out: whether a row is sent with them depends
     on the table, and on the rows beside it, where rows name their tables. The earlier try is told by these texts.
+    Those that are shown all the same depend on the table alone.
     No text of Spark has such an escape: it stands for half a character, and a backslash in a text is escaped itself.
 
     Args:

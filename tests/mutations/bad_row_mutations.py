@@ -142,10 +142,17 @@ BAD_ROWS = (
         tests=(_UNROUTED + "test_driver_that_dies_finishes_forward",),
     ),
     Mutation(
+        name="a null that was sent comes back as the default of its column",
+        file="writers/bad_rows.py",
+        before="            if source is not None and own.write_default is not None\n",
+        after="            if source is None\n",
+        tests=("unit/multi_table/test_requeue.py::test_null_that_was_sent_comes_back_as_null",),
+    ),
+    Mutation(
         name="rows that name no table are not counted against the limit",
         file="multi_table/commit.py",
-        before="exceeded_limit(unrouted_rows(of_all), count, received)",
-        after="exceeded_limit(unrouted_rows(of_all), 0, received)",
+        before="exceeded_limit(unrouted_rows(options), count, received)",
+        after="exceeded_limit(unrouted_rows(options), 0, received)",
         tests=(_UNROUTED + "test_more_of_them_than_allowed_fail_the_write",),
     ),
     Mutation(
@@ -167,10 +174,13 @@ BAD_ROWS = (
     ),
     Mutation(
         name="rows make a table of the name that the sink keeps for itself",
-        file="multi_table/plan.py",
-        before="    known = dict.fromkeys(map(str.lower, kept), False)\n",
-        after="    known = {}\n",
-        tests=(_UNROUTED + "test_values_that_name_no_table_which_may_be_made_are_kept",),
+        file="table/routes.py",
+        before=" or self._is_kept(levels):\n",
+        after=":\n",
+        tests=(
+            _UNROUTED + "test_values_that_name_no_table_which_may_be_made_are_kept",
+            _UNROUTED + "test_quarantine_table_of_one_table_is_none_that_rows_may_name",
+        ),
     ),
     Mutation(
         name="the quarantine table does not know the epoch",

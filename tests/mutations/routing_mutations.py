@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _ROUTE = "unit/multi_table/test_route.py::"
+_UNROUTED = "unit/multi_table/test_unrouted.py::"
 _FEEDS = "properties/test_routes.py::test_every_row_is_once_in_its_table"
 
 ROUTING = (
@@ -87,8 +88,32 @@ ROUTING = (
         before="        check_apart(catalog, writes, first)\n",
         after="        pass\n",
         tests=(
-            "unit/multi_table/test_route_edges.py::test_rows_that_name_the_quarantine_table_of_another_are_not_lost",
+            "unit/multi_table/test_route_edges.py::test_new_tables_whose_names_differ_in_case_alone_are_not_made_at_once",
         ),
+    ),
+    Mutation(
+        name="rows of a feed may name the quarantine table of another table",
+        file="options/routes.py",
+        before='        kept_name=named[0].lower() if in_each else "",\n',
+        after="",
+        tests=(
+            "unit/multi_table/test_route_edges.py::test_rows_that_name_the_quarantine_table_of_another_are_not_lost",
+            _UNROUTED + "test_quarantine_table_of_each_namespace_is_none_that_rows_may_name",
+        ),
+    ),
+    Mutation(
+        name="a table cannot have a mode of its own for bad rows",
+        file="options/routes.py",
+        before="        shared = {option: value for option, value in self._raw.items() if option not in unused}\n",
+        after="        shared = self._raw\n",
+        tests=(_UNROUTED + "test_table_may_treat_bad_rows_in_its_own_way",),
+    ),
+    Mutation(
+        name="the table of a cut gets bad rows",
+        file="multi_table/plan.py",
+        before="        refuse_other_use(cut, options.quarantines)\n",
+        after="",
+        tests=("unit/multi_table/test_cut.py::test_table_of_the_cut_that_is_a_quarantine_table_is_refused",),
     ),
     Mutation(
         name="an overwrite whose rows add a column replaces what came meanwhile",

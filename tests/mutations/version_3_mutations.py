@@ -544,6 +544,13 @@ VERSION_3: tuple[Mutation, ...] = (
         tests=(_ENCODED + "test_variants_inside_keep_their_values",),
     ),
     Mutation(
+        name="merged manifests of other row ids take the place of a branch's own",
+        file="snapshots/manifest_merge.py",
+        before="((manifest.manifest_path, manifest_first_row_id(manifest)) for",
+        after="((manifest.manifest_path, None) for",
+        tests=("unit/snapshots/test_manifest_merge.py::test_manifests_whose_rows_have_other_ids_are_not_replaced",),
+    ),
+    Mutation(
         name="half a text inside a variant lands",
         file="table/variant_encoding.py",
         before="        if end > len(value):\n",

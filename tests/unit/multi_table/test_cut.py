@@ -542,7 +542,7 @@ def test_rows_that_name_the_table_of_cuts_before_it_is_there_are_refused(tmp_pat
     """They would make a table of that name, in which no cut can ever be recorded."""
     sink = RoutedSink.of(tmp_path, consistent_cut="db.cuts", route_namespace="db")
 
-    with pytest.raises(RefusedRowsError, match=r"Cannot write rows to db\.cuts: option 'consistent-cut' names it"):
+    with pytest.raises(RefusedRowsError, match=r"without db\.cuts, which the write keeps for itself"):
         sink.append(order(1), {"kind": "cuts", "id": 2}, epoch_id=0)
 
     assert sink.catalog.find_table(("db", "cuts")) is None
@@ -605,7 +605,7 @@ def test_rows_may_not_name_the_table_of_the_cut(tmp_path: Path, last: Ask) -> No
     """Rows of the feed would be taken for a cut."""
     sink = RoutedSink.of(tmp_path, consistent_cut="db.cuts")
     sink.append(order(1), epoch_id=0)
-    with pytest.raises(RefusedRowsError, match=r"Cannot write rows to db\.cuts: option 'consistent-cut' names it"):
+    with pytest.raises(RefusedRowsError, match=r"without db\.cuts, which the write keeps for itself"):
         sink.append(order(2), {"kind": "cuts", "id": 1}, epoch_id=1)
 
     cut = last(place="db.cuts")
@@ -664,6 +664,30 @@ def test_cut_is_that_of_a_whole_transaction(tmp_path: Path) -> None:
         shop.write(e, 0)
     with without_moving_rows(), pytest.raises(OptionError, match="for one table of a transaction"), shop.begin(0) as e:
         e.append(frame(ORDERS, []), ORDERS, options={"consistent-cut": CUTS})
+
+
+def test_lines_that_put_rows_into_the_table_of_the_cut_are_refused(tmp_path: Path) -> None:
+    """A reader would take them for the cut of an epoch, or no cut could be recorded after the rows have landed."""
+    shop = Shop(folder=tmp_path)
+    shop.run(0)
+    kept = {"on_bad_row": "quarantine", "quarantine_table": "Meta.Cuts"}
+    for name, options in ((CUTS, {}), (ORDERS, kept)):
+        with (
+            without_moving_rows(),
+            pytest.raises(OptionError, match=r"it names meta\.cuts, into which this write puts other rows"),
+            shop.begin(1, consistent_cut=CUTS, **options) as epoch,
+        ):
+            epoch.append(frame(ORDERS, []), name)
+
+    assert not shop.house.has_table(CUTS)
+
+
+def test_table_of_the_cut_that_is_a_quarantine_table_is_refused(tmp_path: Path) -> None:
+    """Its first bad row would make a table in which no cut can be recorded."""
+    kept = {"on_bad_row": "quarantine", "consistent_cut": "db.cuts"}
+    for own in ({"quarantine-table": "cuts"}, {"route-options.orders.quarantine-table": "db.cuts"}):
+        with pytest.raises(OptionError, match=r"it names db\.cuts, into which this write puts other rows"):
+            RoutedSink.of(tmp_path, own, **kept).append(order(1), epoch_id=0)
 
 
 @pytest.mark.parametrize("other", ["a b", "a/b", "ä", "x" * 100])

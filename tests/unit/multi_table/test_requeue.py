@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
+from pyiceberg.types import NestedField, StringType
 from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.checks.reader import rows_of
@@ -29,6 +30,7 @@ from support.tables.changes_by_others import (
     register_edited,
     rename,
     set_branch,
+    set_columns,
 )
 from support.tables.sink import Sink, embedded_options, epoch
 
@@ -83,6 +85,23 @@ def write_as_told(sink: Sink, refusal: pytest.ExceptionInfo[UnsupportedTableErro
     assert told is not None
     texts = load(sink).scan(snapshot_id=int(told[1])).to_arrow()["row"].to_pylist()
     write(sink, [row_texts(text) for text in texts], txn_app_id=told[2], txn_version=int(told[3]))
+
+
+def test_null_that_was_sent_comes_back_as_null(sink: Sink) -> None:
+    """The default of its column would take its place, where the other rows of the write have the null."""
+    made = quarantining(sink, format_version="3")
+    fields, text = made.table().schema().fields, StringType()
+    defaults = NestedField(7, "kind", text, initial_default="old", write_default="new")
+    set_columns(made, *fields, defaults)
+    schema = StructType([*SENT, StructField("kind", spark.StringType())])
+    rows = [{"id": number, "amount": amount, "kind": None} for number, amount in (("1", "1"), ("2", BIG))]
+    write(made, [{"token": None, **row} for row in rows], schema=schema)
+    write(made, sent(("3", BIG, None)))
+    mend(made)
+
+    requeued(made)
+
+    assert {row["id"]: row["kind"] for row in rows_of(made.table())} == {1: None, 2: None, 3: "new"}
 
 
 @contextmanager

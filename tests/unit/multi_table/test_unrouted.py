@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 from support.metrics.reports import reports_on
 from support.tables.routed import RoutedSink, customer, order
 from support.tables.sink import Row
 
-from iceberg_ds.errors import OptionError, RefusedRowsError, TableNotFoundError
+from iceberg_ds.errors import OptionError, RefusedRowsError, SchemaMismatchError, TableNotFoundError
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.multi_table.requeue import Passed, Target, pending_rows
 from iceberg_ds.table.names import parse_identifier
@@ -269,13 +270,75 @@ def ids_after(sink: RoutedSink, *rows: Row) -> tuple[list[int], list[int]]:
     return sink.ids("db.orders"), stray_ids(sink)
 
 
-@pytest.mark.parametrize("kind", ["bad", "BAD", "cuts", "a#b", "a?b", "`..`", "a\nb"])
+@pytest.mark.parametrize("kind", ["bad", "BAD", "cuts", "a#b", "a?b", "`..`", "a\nb", "x" * 256, "é" * 128])
 def test_values_that_name_no_table_which_may_be_made_are_kept(tmp_path: Path, kind: str) -> None:
     """One row would stop the stream for good, or make a table of what the sink keeps for itself."""
     sink = sink_of(tmp_path, route_tables="db.*", consistent_cut="db.cuts")
 
     assert ids_after(sink, stray(6, kind)) == ([0, 1], [6, 6])
     assert sorted(table for _, table in sink.catalog.tables_in(("db",))) == ["bad", "cuts", "orders"]
+
+
+def test_names_that_disks_just_take_are_names(tmp_path: Path) -> None:
+    """Rows of a table that may be made would go to the quarantine."""
+    sink = sink_of(tmp_path, route_tables="db.*")
+
+    assert ids_after(sink, stray(6, "é" * 127)) == ([0, 1], [])
+
+
+@pytest.mark.parametrize("kind", ["orders__bad", "Orders__BAD", "customers__quarantine", "bad"])
+def test_quarantine_table_of_one_table_is_none_that_rows_may_name(tmp_path: Path, kind: str) -> None:
+    """One row would stop the stream for good, or make a table that no bad row fits into."""
+    given = {"route-options.orders.quarantine-table": "db.orders__bad"}
+    given |= {"route-options.customers.quarantine-table": "customers__quarantine"}
+    sink = RoutedSink.of(tmp_path, given, **{**KEPT, "route_namespace": "db", "route_tables": "db.*"})
+
+    assert ids_after(sink, stray(6, kind)) == ([0, 1], [6, 6])
+    assert sorted(table for _, table in sink.catalog.tables_in(("db",))) == ["bad", "orders"]
+
+
+@pytest.mark.parametrize("named", [{}, {"quarantine_table": "orders__quarantine"}], ids=["default", "named"])
+def test_quarantine_table_of_each_namespace_is_none_that_rows_may_name(tmp_path: Path, named: dict[str, str]) -> None:
+    """One row would make a table that no bad row fits into, and each later bad row would fail its epoch."""
+    sink = RoutedSink.of(tmp_path, on_bad_row="quarantine", route_tables="db.*, more.*", **named)
+
+    with pytest.raises(RefusedRowsError, match=r"orders__quarantine'.* which the write keeps for itself"):
+        sink.append({**order(1), "kind": "more.orders"}, stray(6, "more.orders__quarantine"), epoch_id=0)
+
+    assert sink.catalog.tables_in(("more",)) == []
+
+
+@pytest.mark.parametrize(
+    ("own", "found"),
+    [
+        ({"on-bad-row": "FAIL"}, None),
+        ({"on-bad-row": "null"}, ([0, 1], [])),
+        ({"on-bad-row": "drop", "accept-lost-rows": "true"}, ([0], [])),
+        ({"on-bad-row": "drop", "accept-lost-rows": "true", "max-bad-rows": "0"}, None),
+        ({}, ([0], [1])),
+    ],
+)
+def test_table_may_treat_bad_rows_in_its_own_way(
+    tmp_path: Path, own: dict[str, str], found: tuple[list[int], list[int]] | None
+) -> None:
+    """Options of the write that go with its own way would refuse any other one, for every table."""
+    RoutedSink.of(tmp_path).append(order(0))
+    given = {f"route-options.orders.{name}": value for name, value in own.items()}
+    sink = RoutedSink.of(
+        tmp_path, given, **{**KEPT, "max_bad_rows": "5", "route_namespace": "db"}, schema_evolution="add-columns"
+    )
+    schema = StructType([StructField(name, StringType()) for name in ("kind", "id", "total")])
+    rows = [{"kind": "orders", "id": "1", "total": "much"}, {"kind": "others", "id": "6", "total": None}]
+
+    if found is None:
+        with pytest.raises((RefusedRowsError, SchemaMismatchError)):
+            sink.commit(sink.write(rows, schema=schema))
+    else:
+        sink.commit(sink.write(rows, schema=schema))
+
+    ids, bad_ids = found or ([0], [])
+    assert sink.ids("db.orders") == ids
+    assert sorted(int(json.loads(row["row"])["id"]) for row in kept(sink)) == [*bad_ids, *([6] if found else [])]
 
 
 def test_tables_that_are_not_to_be_made_are_none_that_may_be_written(tmp_path: Path) -> None:
@@ -329,7 +392,7 @@ def test_rows_make_no_table_of_the_cut(tmp_path: Path) -> None:
     """The first epoch would make a table of other columns, and every later one fail."""
     sink = RoutedSink.of(tmp_path, consistent_cut="db.cuts")
 
-    with pytest.raises(RefusedRowsError, match=r"Cannot write rows to db\.cuts: option 'consistent-cut' names it"):
+    with pytest.raises(RefusedRowsError, match=r"without db\.cuts, which the write keeps for itself"):
         sink.append(order(2), stray(6, "cuts"), epoch_id=0)
 
     assert sink.catalog.find_table(("db", "cuts")) is None

@@ -29,8 +29,9 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.plan import EVERY_ROW
-from iceberg_ds.snapshots import manifest_merge
+from iceberg_ds.snapshots import manifest_merge, version_3
 from iceberg_ds.snapshots.manifest_merge import MergePolicy, groups_to_merge
+from iceberg_ds.snapshots.manifests import live_manifests
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -375,6 +376,19 @@ def test_table_that_was_upgraded_meanwhile_does_not_get_what_waits(merged: Sink)
     assert not prepared.exists()
     assert sorted(number for _, number in numbers(merged).values()) == [0, 0, 0, 0, 1]
     check_sound(merged.table())
+
+
+def test_manifests_whose_rows_have_other_ids_are_not_replaced(merged: Sink) -> None:
+    """Rows of a branch that was set to another line of an upgraded table would get the ids of the line before."""
+    third = replace(merged, options=replace(merged.options, format_version="3"))
+    stream(third, 0, 4)
+    (made,) = next(iter(manifest_merge._process.prepared.values())).future.result()
+    table, manifests = third.table(), live_manifests(third.table().io, third.table().current_snapshot())
+    assert made.can_stand_in(table.metadata, manifests)
+
+    manifests[-1][version_3._LIST_FIRST_ROW_ID] += 100
+
+    assert not made.can_stand_in(table.metadata, manifests)
 
 
 def test_delete_manifests_stay_as_they_are(merged: Sink) -> None:
