@@ -64,8 +64,8 @@ def _divided(settings: Settings, place: Place, session: Remote, found: dict[str,
         sides = [OURS, RUNTIME] if count > 1 else [OURS, PLAIN, RUNTIME]
         for number in range(settings.rounds + 1):
             for side in [*sides[number % len(sides) :], *sides[: number % len(sides)]]:
-                names = [f"{NAMESPACE}.r{count}_{number}_{sides.index(side)}_{table}" for table in range(count)]
-                tables = _made(place, session, str(found["columns"]), names)
+                tables = [f"{NAMESPACE}.r{count}_{number}_{sides.index(side)}_{table}" for table in range(count)]
+                _make(place, session, str(found["columns"]), tables)
                 _append(session, place, side, [WARM], source="few")
                 load = load_average()
                 taken = _append(session, place, side, tables)
@@ -77,15 +77,14 @@ def _divided(settings: Settings, place: Place, session: Remote, found: dict[str,
     return samples
 
 
-def _made(place: Place, session: Remote, columns: str, names: list[str]) -> list[str]:
-    """Make tables alike and return their names: the first by the runtime, which takes a second for one."""
-    first, *others = names
+def _make(place: Place, session: Remote, columns: str, tables: list[str]) -> None:
+    """Make tables alike: only the first by the runtime, which takes a second for one."""
+    first, *others = tables
     session.ask("sql", statement=f"CREATE TABLE {first} ({columns}) USING iceberg")
     catalog = load_catalog(CATALOG, **place.properties)
     model = catalog.load_table(first)
     for name in others:
         catalog.create_table(name, model.schema(), properties=model.properties)
-    return names
 
 
 def _append(session: Remote, place: Place, side: str, tables: list[str], source: str = "source") -> float:

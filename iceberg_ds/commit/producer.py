@@ -21,7 +21,7 @@ from iceberg_ds.commit.validate import check_version
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.messages import check_rows, rows_in
 from iceberg_ds.plan import WriteIdentity
-from iceberg_ds.snapshots.manifest_merge import Merged, merged_for
+from iceberg_ds.snapshots.manifest_merge import Merged, merged_for, sources_of
 from iceberg_ds.snapshots.manifests import (
     draft_added,
     draft_filtered,
@@ -195,7 +195,8 @@ class SnapshotProducer:
         if not self._merged:
             return list(listed), []
         by_path = {manifest.manifest_path: manifest for manifest in listed}
-        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, listed)]
+        sources = sources_of(listed)
+        usable = [merged for merged in self._merged if merged.can_stand_in(metadata, sources)]
         for merged in usable:
             self._check_merged(merged, [by_path[path] for path in merged.replaces])
         gone = frozenset[str]().union(*(merged.replaces for merged in usable))

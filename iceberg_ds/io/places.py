@@ -11,7 +11,7 @@ stands, `%` and spaces included: nothing is decoded or encoded on the way.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from iceberg_ds.secrets import has_password, mask_password
 
@@ -64,9 +64,9 @@ def _why_not_local(location: str, last_step: str) -> str | None:
     return None
 
 
-def size_of_name(name: str) -> int:
-    """Return the bytes of a folder's or file's name, as disks count them."""
-    return len(name.encode())
+def longest_name(names: Iterable[str]) -> int:
+    """Return the bytes of the longest of these names of folders and files, as disks count them."""
+    return max(len(name.encode()) for name in names)
 
 
 def check_place(location: str) -> None:

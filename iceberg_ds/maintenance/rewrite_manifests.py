@@ -302,7 +302,8 @@ class ManifestRewrite:
         return live_manifests(table.io, branch_head(table.metadata, self._branch))
 
     def _stale(self, table: Table, listed: Sequence[ManifestFile]) -> list[Merged]:
-        return [merged for merged in self._merged if not merged.can_stand_in(table.metadata, listed)]
+        sources = sources_of(listed)
+        return [merged for merged in self._merged if not merged.can_stand_in(table.metadata, sources)]
 
     def _plan(self, table: Table) -> WriteIdentity:
         """Drop what is stale, write new manifests for all that no other part covers, and return the write."""

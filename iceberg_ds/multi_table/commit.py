@@ -138,7 +138,7 @@ def _check_refused(commits: Sequence[TablesCommit], options: RouteOptions) -> No
     if not refused:
         return
     count = sum(rows.count for rows in refused)
-    own = [*options.rule.kept, *([options.rule.kept_name] if options.rule.kept_name else [])]
+    own = [*filter(None, [*options.rule.kept, options.rule.kept_name])]
     kept = f", without {', '.join(own)}, which the write keeps for itself" if own else ""
     raise RefusedRowsError(
         f"Cannot write to several tables, nothing was committed: {count} rows name no table that may be written, for "

@@ -192,18 +192,18 @@ def refuse_unfit_cut(catalog: CatalogClient, options: SinkOptions, *, is_numbere
         refuse_other_writer(catalog, table, CutWriter(app_id=options.stream_name, kind=WriterKind.STREAM))
 
 
-def refuse_other_use(cut: tuple[str, ...], others: Iterable[tuple[str, ...]]) -> None:
+def refuse_other_use(cut: tuple[str, ...], others: Iterable[tuple[str, ...] | None]) -> None:
     """Refuse to write rows into the table of cuts.
 
     Args:
         cut: Its identifier.
-        others: The tables that rows go into, quarantine tables included.
+        others: The tables that rows go into, quarantine tables included; None where there is none.
 
     Raises:
         OptionError: It is one of them.
     """
     name = identifier_text(cut)
-    if name.lower() in {identifier_text(other).lower() for other in others}:
+    if name.lower() in {identifier_text(other).lower() for other in others if other is not None}:
         raise OptionError(
             f"Cannot write with option '{OPTION}': it names {name}, into which this write puts other rows, and a table "
             "of cuts takes none. Name another table for the cuts, or for these rows."

@@ -375,8 +375,7 @@ class Transaction:
             if self._of_cut is None:
                 refuse_unfit_cut(catalog, options, is_numbered=self._version is not None)
                 self._of_cut = options
-            quarantine = options.quarantine
-            refuse_other_use(options.consistent_cut, [options.table, *([] if quarantine is None else [quarantine])])
+            refuse_other_use(options.consistent_cut, [options.table, options.quarantine])
             options = replace(options, consistent_cut=None)
         plan = plan_write(catalog, options, df.schema, mode)
         check_session(plan, df.sparkSession)

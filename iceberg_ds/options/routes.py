@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options.parse import SPARK_KEYS, is_known, parse_options
-from iceberg_ds.options.rules import broken_rules
+from iceberg_ds.options.rules import broken_rules, values_for
 from iceberg_ds.options.sink_options import (
     CATALOG_PREFIX,
     QUARANTINE_SUFFIX,
@@ -30,12 +30,8 @@ _OF_ALL = frozenset(
     }
 )
 _NOT_OF_A_TABLE = SPARK_KEYS | {"consistent-cut"}
-# Options that go with some values of `on-bad-row` alone: a table with another value has no use for those of the write.
-_OF_BAD_ROWS = {
-    "quarantine-table": {"quarantine"},
-    "accept-lost-rows": {"drop"},
-    "max-bad-rows": {"null", "quarantine", "drop"},
-}
+# A table with an `on-bad-row` of its own has no use for the options of the write that go with other values of it.
+_OF_BAD_ROWS = values_for("on-bad-row")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,11 +130,11 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
         _raw=plain,
         _own=_own_options(options.route_options, namespace),
     )
-    return replace(route, rule=_without_kept(route))
+    return replace(route, rule=_with_kept(route))
 
 
-def _without_kept(route: RouteOptions) -> RouteRule:
-    """Return the rule, which knows the tables that the write keeps for itself."""
+def _with_kept(route: RouteOptions) -> RouteRule:
+    """Return the rule with the tables that the write keeps for itself."""
     options = route.of_all
     kept = [*route.quarantines, *([] if options.consistent_cut is None else [options.consistent_cut])]
     # Each table has a quarantine table of that name in its own namespace.

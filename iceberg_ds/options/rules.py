@@ -383,6 +383,15 @@ _OF_EVERY_WRITE = [rule for rule in RULES if not rule.kind]
 _OF_KINDS = [rule for rule in RULES if rule.kind]
 
 
+def values_for(option: str) -> dict[str, frozenset[str]]:
+    """Return the options that go with some values of another option alone, each with these values."""
+    return {
+        rule.options[0]: frozenset(term.partition("=")[2] for term in rule.unless)
+        for rule in RULES
+        if len(rule.options) == 1 and rule.unless and all(term.startswith(f"{option}=") for term in rule.unless)
+    }
+
+
 def broken_rules(options: SinkOptions, kind: Kind = ANY_KIND, *, malformed: Iterable[str] = ()) -> list[str]:
     """Return what is wrong with options taken together, a text for each problem, in the order of the rules.
 

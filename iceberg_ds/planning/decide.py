@@ -72,7 +72,6 @@ from iceberg_ds.table.specs import SortTerm, describes, describes_order, evolved
 
 # Suffix of a staging branch's name if no option names the branch.
 _UNCONVERTED = "__unconverted"
-# Suffix of the name of the table for rows that cannot be written if no option names it.
 _JAVA_LOCATION_PROVIDER = "write.location-provider.impl"
 # Properties whose wrong values fail in the middle of a write, or send files to a place where no other engine looks. An
 # empty value counts as not set.

@@ -22,7 +22,7 @@ from iceberg_ds.commit.create_table import create_without_rows, with_first_snaps
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.io.listing import metadata_file_in
 from iceberg_ds.io.local_paths import is_local
-from iceberg_ds.io.places import MOST_BYTES_OF_NAME, misplaced, size_of_name, why_not_a_place
+from iceberg_ds.io.places import MOST_BYTES_OF_NAME, longest_name, misplaced, why_not_a_place
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.options.readers import without_vectors
 from iceberg_ds.options.sink_options import SinkOptions, naming_action
@@ -176,7 +176,7 @@ def _check_creatable(catalog: CatalogClient, options: SinkOptions, schema: Schem
 
 def _check_length(name: str, location: str) -> None:
     """Refuse a place on a disk that has a longer name in it than disks take."""
-    longest = max(map(size_of_name, location.split("/")))
+    longest = longest_name(location.split("/"))
     if is_local(location) and longest > MOST_BYTES_OF_NAME:
         raise OptionError(
             f"Cannot create {name}: its place would have a name of {longest} bytes in it, which is too long: disks "

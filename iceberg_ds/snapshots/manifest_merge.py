@@ -18,6 +18,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -95,10 +96,10 @@ class Merged:
         """Paths of the manifests."""
         return [file.manifest_path for file in self.files]
 
-    def can_stand_in(self, metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> bool:
-        """Return whether a snapshot of the table may list them in place of some of the manifests."""
+    def can_stand_in(self, metadata: TableMetadata, listed: AbstractSet[tuple[str, int | None]]) -> bool:
+        """Return whether a snapshot of the table may list them in place of some of those with these `sources_of`."""
         # Existing entries have no sequence numbers in manifests of version 1.
-        return self.sources <= sources_of(manifests) and self.format_version == metadata.format_version
+        return self.sources <= listed and self.format_version == metadata.format_version
 
 
 def sources_of(manifests: Iterable[ManifestFile]) -> frozenset[tuple[str, int | None]]:

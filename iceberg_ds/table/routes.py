@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from iceberg_ds.io.places import MOST_BYTES_OF_NAME, size_of_name, why_not_a_place
+from iceberg_ds.io.places import MOST_BYTES_OF_NAME, longest_name, why_not_a_place
 from iceberg_ds.parsing import VALUE
 from iceberg_ds.plan import NewTables, RouteRule
 from iceberg_ds.table.names import identifier_text, is_place, parse_identifier
@@ -85,7 +85,7 @@ def may_be_new(table: str, new: NewTables) -> bool:
 
 def has_place(levels: Sequence[str]) -> bool:
     """Return whether a table can lie at a location that has the levels of its name, and readers agree on its place."""
-    return why_not_a_place("/".join(levels)) is None and max(map(size_of_name, levels)) <= MOST_BYTES_OF_NAME
+    return why_not_a_place("/".join(levels)) is None and longest_name(levels) <= MOST_BYTES_OF_NAME
 
 
 def _pattern(text: str) -> list[re.Pattern[str]]:

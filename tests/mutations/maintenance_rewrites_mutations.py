@@ -41,8 +41,8 @@ MAINTENANCE_REWRITES: tuple[Mutation, ...] = (
     Mutation(
         name="a rewrite brings back the files of manifests that are gone",
         file="snapshots/manifest_merge.py",
-        before="return self.sources <= sources_of(manifests) and self.format_version",
-        after="return bool(manifests) and self.format_version",
+        before="return self.sources <= listed and self.format_version",
+        after="return bool(listed) and self.format_version",
         tests=(_MANIFESTS + "test_manifests_that_are_gone_are_planned_again",),
     ),
     Mutation(

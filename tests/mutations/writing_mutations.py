@@ -249,8 +249,8 @@ WRITING = (
     Mutation(
         name="a merged manifest stands for one that is no longer listed",
         file="snapshots/manifest_merge.py",
-        before="return self.sources <= sources_of(manifests) and",
-        after="return bool(self.sources & sources_of(manifests)) and",
+        before="return self.sources <= listed and",
+        after="return bool(self.sources & listed) and",
         tests=("unit/snapshots/test_manifest_merge.py::test_what_was_rewritten_in_between_is_not_replaced",),
     ),
     Mutation(

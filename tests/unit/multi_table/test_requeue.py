@@ -87,6 +87,21 @@ def write_as_told(sink: Sink, refusal: pytest.ExceptionInfo[UnsupportedTableErro
     write(sink, [row_texts(text) for text in texts], txn_app_id=told[2], txn_version=int(told[3]))
 
 
+@contextmanager
+def dying(step: FaultPoint) -> Iterator[None]:
+    """Let the process die at a step."""
+
+    def hear(reached: FaultPoint) -> None:
+        if reached is step:
+            raise KeyboardInterrupt
+
+    listen(hear)
+    try:
+        yield
+    finally:
+        listen(None)
+
+
 def test_null_that_was_sent_comes_back_as_null(sink: Sink) -> None:
     """The default of its column would take its place, where the other rows of the write have the null."""
     made = quarantining(sink, format_version="3")
@@ -102,21 +117,6 @@ def test_null_that_was_sent_comes_back_as_null(sink: Sink) -> None:
     requeued(made)
 
     assert {row["id"]: row["kind"] for row in rows_of(made.table())} == {1: None, 2: None, 3: "new"}
-
-
-@contextmanager
-def dying(step: FaultPoint) -> Iterator[None]:
-    """Let the process die at a step."""
-
-    def hear(reached: FaultPoint) -> None:
-        if reached is step:
-            raise KeyboardInterrupt
-
-    listen(hear)
-    try:
-        yield
-    finally:
-        listen(None)
 
 
 @pytest.mark.usefixtures("quarantine")

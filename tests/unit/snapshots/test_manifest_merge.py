@@ -30,7 +30,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CatalogError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.plan import EVERY_ROW
 from iceberg_ds.snapshots import manifest_merge, version_3
-from iceberg_ds.snapshots.manifest_merge import MergePolicy, groups_to_merge
+from iceberg_ds.snapshots.manifest_merge import MergePolicy, groups_to_merge, sources_of
 from iceberg_ds.snapshots.manifests import live_manifests
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -384,11 +384,11 @@ def test_manifests_whose_rows_have_other_ids_are_not_replaced(merged: Sink) -> N
     stream(third, 0, 4)
     (made,) = next(iter(manifest_merge._process.prepared.values())).future.result()
     table, manifests = third.table(), live_manifests(third.table().io, third.table().current_snapshot())
-    assert made.can_stand_in(table.metadata, manifests)
+    assert made.can_stand_in(table.metadata, sources_of(manifests))
 
     manifests[-1][version_3._LIST_FIRST_ROW_ID] += 100
 
-    assert not made.can_stand_in(table.metadata, manifests)
+    assert not made.can_stand_in(table.metadata, sources_of(manifests))
 
 
 def test_delete_manifests_stay_as_they_are(merged: Sink) -> None:
