@@ -45,7 +45,8 @@ def plan_routed(
     cut = options.of_all.consistent_cut
     if cut is not None:
         refuse_unfit_cut(catalog, options.of_all, is_numbered=is_stream or options.of_all.txn_app_id is not None)
-        refuse_other_use(cut, options.quarantines)
+        is_quarantine = Routes(options.rule).keeps_name(cut[-1])
+        refuse_other_use(cut, [*options.quarantines, cut if is_quarantine else None])
     policy = unrouted_rows(options)
     tables: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}

@@ -66,10 +66,13 @@ class Routes:
             for pattern in self._allowed
         )
 
+    def keeps_name(self, name: str) -> bool:
+        """Return whether the write keeps tables of that name, in any namespace, for rows that cannot be written."""
+        return self._kept_name.fullmatch(name.lower()) is not None
+
     def _is_kept(self, levels: Sequence[str]) -> bool:
         """Return whether the write keeps the table of that identifier for itself."""
-        is_named = self._kept_name.fullmatch(levels[-1].lower()) is not None
-        return is_named or identifier_text(levels).lower() in self._rule.kept
+        return self.keeps_name(levels[-1]) or identifier_text(levels).lower() in self._rule.kept
 
 
 def may_be_new(table: str, new: NewTables) -> bool:

@@ -111,9 +111,12 @@ ROUTING = (
     Mutation(
         name="the table of a cut gets bad rows",
         file="multi_table/plan.py",
-        before="        refuse_other_use(cut, options.quarantines)\n",
+        before="        refuse_other_use(cut, [*options.quarantines, cut if is_quarantine else None])\n",
         after="",
-        tests=("unit/multi_table/test_cut.py::test_table_of_the_cut_that_is_a_quarantine_table_is_refused",),
+        tests=(
+            "unit/multi_table/test_cut.py::test_table_of_the_cut_that_is_a_quarantine_table_is_refused",
+            "unit/multi_table/test_cut.py::test_table_of_the_cut_has_no_name_of_quarantine_tables",
+        ),
     ),
     Mutation(
         name="an overwrite whose rows add a column replaces what came meanwhile",

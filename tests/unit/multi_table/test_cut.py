@@ -690,6 +690,14 @@ def test_table_of_the_cut_that_is_a_quarantine_table_is_refused(tmp_path: Path) 
             RoutedSink.of(tmp_path, own, **kept).append(order(1), epoch_id=0)
 
 
+@pytest.mark.parametrize(("cut", "own"), [("db.Orders__quarantine", {}), ("other.kept", {"quarantine-table": "kept"})])
+def test_table_of_the_cut_has_no_name_of_quarantine_tables(tmp_path: Path, cut: str, own: dict[str, str]) -> None:
+    """Such a name is taken in each namespace, with bad rows that are yet to come."""
+    sink = RoutedSink.of(tmp_path, own, on_bad_row="quarantine", consistent_cut=cut)
+    with pytest.raises(OptionError, match=rf"it names {cut}, into which this write puts other rows"):
+        sink.append(order(1), epoch_id=0)
+
+
 @pytest.mark.parametrize("other", ["a b", "a/b", "ä", "x" * 100])
 def test_names_of_tags_are_safe_and_apart(other: str) -> None:
     """Other engines could not name a tag, or two writers would drop each other's."""
