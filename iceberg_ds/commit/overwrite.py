@@ -131,8 +131,8 @@ class _Search:
         if self._since and self._overwrite.isolation_level != "none":
             live = {entry.data_file.file_path for change in replaced for entry in change.dropped}
             self._check_still_there(live)
-        if self._since:
-            self._check_no_new_deletes(manifests, partial)
+        if self._since and partial:
+            self._check_no_new_deletes(manifests)
         return FilteredManifests(untouched=tuple(untouched), replaced=tuple(replaced), partial=tuple(partial))
 
     def _filter(
@@ -211,18 +211,19 @@ class _Search:
                     if self._range.coverage(entry.data_file) is not Coverage.OUTSIDE:
                         yield entry.data_file.file_path
 
-    def _check_no_new_deletes(self, manifests: Sequence[ManifestFile], partial: Sequence[DataFile]) -> None:
+    def _check_no_new_deletes(self, manifests: Sequence[ManifestFile]) -> None:
         """Refuse to write rows again that another writer may have deleted meanwhile."""
-        new = [
-            manifest.added_snapshot_id
-            for manifest in manifests
-            if manifest.content == ManifestContent.DELETES and manifest.added_snapshot_id in self._since
-        ]
-        if new and partial:
-            raise CommitConflictError(
-                f"Cannot commit {self._write}, nothing was committed: snapshot {new[0]} deleted rows after this write "
-                f"began{self._base_text()}, maybe of files that it replaces in part. Run the write again."
-            )
+        for manifest in manifests:
+            if manifest.content != ManifestContent.DELETES or manifest.added_snapshot_id not in self._since:
+                continue
+            # A rewritten manifest is new, and the delete files that it lists may all be old.
+            for entry in live_entries(self._io, manifest):
+                if entry.snapshot_id in self._since:
+                    raise CommitConflictError(
+                        f"Cannot commit {self._write}, nothing was committed: snapshot {entry.snapshot_id} deleted "
+                        f"rows after this write began{self._base_text()}, maybe of files that it replaces in part. "
+                        "Run the write again."
+                    )
 
 
 def _is_vector_of(entry: ManifestEntry, paths: AbstractSet[str]) -> bool:

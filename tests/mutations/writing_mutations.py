@@ -304,6 +304,20 @@ WRITING = (
         tests=(_LOOP + "test_required_column_that_was_added_meanwhile_is_refused",),
     ),
     Mutation(
+        name="a new delete among old ones in a rewritten manifest is taken back by a range that is replaced in part",
+        file="commit/overwrite.py",
+        before="                if entry.snapshot_id in self._since:\n",
+        after="                if entry.snapshot_id == manifest.added_snapshot_id:\n",
+        tests=("unit/commit/test_conflicts.py::test_rewritten_delete_manifests_are_a_conflict_only_with_new_deletes",),
+    ),
+    Mutation(
+        name="rewritten manifests of old deletes are a conflict",
+        file="commit/overwrite.py",
+        before="                if entry.snapshot_id in self._since:\n",
+        after="                if entry is not None:\n",
+        tests=("unit/commit/test_conflicts.py::test_rewritten_delete_manifests_are_a_conflict_only_with_new_deletes",),
+    ),
+    Mutation(
         name="rows that came into a replaced range are dropped",
         file="commit/overwrite.py",
         before="        if self._overwrite.base_snapshot_id is not None and entry.snapshot_id not in self._since:\n"

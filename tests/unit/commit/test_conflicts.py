@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from support.checks.invariants import check_clean
 from support.tables.delete_files import delete_ids, delete_positions, entries
 from support.tables.regions import ids_by_region, in_region, partitioned, run, write
+from support.tables.rewrites import manifests_of, rewrite_manifests
 from support.tables.sink import Row, Sink
 
 from iceberg_ds.errors import CommitConflictError, OptionError
@@ -252,6 +254,31 @@ def test_row_level_delete_in_a_file_that_is_replaced_in_part_is_a_conflict(
 
     with pytest.raises(CommitConflictError, match=f"snapshot {snapshot_id} deleted rows after this write began"):
         regions.commit(messages)
+
+
+@pytest.mark.parametrize("isolation_level", ISOLATION_LEVELS)
+@pytest.mark.parametrize("is_deleted_meanwhile", [False, True])
+def test_rewritten_delete_manifests_are_a_conflict_only_with_new_deletes(
+    regions: Sink, isolation_level: str, *, is_deleted_meanwhile: bool
+) -> None:
+    """Maintenance would stop loads; or a delete that it has put among older ones would be taken back."""
+    run(regions, "append", in_region("EU", 4, 5))
+    other, file = (entry.data_file.file_path for entry in entries(regions) if entry.data_file.partition[0] == "EU")
+    one_manifest_each = [delete_positions(regions, path, [0]) for path in (other, file)]
+    messages = write(regions, "where id = 2", [], isolation_level=isolation_level)
+    if is_deleted_meanwhile:
+        one_manifest_each.append(delete_positions(regions, file, [1]))
+    rewrite_manifests(regions)
+    (deletes,) = manifests_of(regions.table(), content=ManifestContent.DELETES)
+    assert deletes.added_snapshot_id not in one_manifest_each
+
+    if is_deleted_meanwhile:
+        with pytest.raises(CommitConflictError, match=f"snapshot {one_manifest_each[-1]} deleted rows after this"):
+            regions.commit(messages)
+    else:
+        regions.commit(messages)
+        assert ids_by_region(regions) == {"EU": [5], "US": [3]}
+        check_clean(regions.table())
 
 
 @pytest.mark.parametrize("kind", ["static", "dynamic"])
