@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
+from pyiceberg.table.name_mapping import update_mapping
 from pyiceberg.table.update import (
     AssertCurrentSchemaId,
     AssertLastAssignedFieldId,
@@ -213,16 +213,14 @@ def _identifiers(schema: Schema) -> frozenset[int]:
 
 def _mapping_updates(metadata: TableMetadata, schema: Schema, table_name: str) -> tuple[TableUpdate, ...]:
     """Return the update of the name mapping, for columns of files without field ids; such files lack new columns."""
-    text = metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING)
-    if not text:
-        return ()
+    from iceberg_ds.table.name_mapping import parsed_mapping  # noqa: PLC0415  # most writes change no schema
+
     try:
-        mapping = parse_mapping_from_json(text)
-    except ValueError as malformed:
-        raise UnsupportedTableError(
-            f"Cannot change the schema of {table_name}: its property {TableProperties.DEFAULT_NAME_MAPPING} is no "
-            "name mapping, and columns of old files would be mixed up: correct or remove it."
-        ) from malformed
+        mapping = parsed_mapping(metadata.properties.get(TableProperties.DEFAULT_NAME_MAPPING))
+    except UnsupportedTableError as problem:
+        raise UnsupportedTableError(f"Cannot change the schema of {table_name}. {problem}") from problem
+    if mapping is None:
+        return ()
     added = dict(_added_fields(metadata.schema().field_ids, schema.fields, ROOT_ID))
     updated = update_mapping(mapping, {}, added)
     return (SetPropertiesUpdate(updates={TableProperties.DEFAULT_NAME_MAPPING: updated.model_dump_json()}),)
