@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
@@ -31,6 +32,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.typedef import StructProtocol
 from pyiceberg.types import DoubleType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
+
+from iceberg_ds.io.stores import DiscardableStream
 
 _T = TypeVar("_T", bound=StructProtocol)
 _AVRO_SCHEMA = "avro.schema"
@@ -154,7 +157,7 @@ class AvroEncoding:
 
 
 class AvroWriter(AvroOutputFile[_T]):
-    """A file that is written block by block.
+    """A file that is written block by block, and does not appear in an object store if its block of code fails.
 
     Args:
         file: Where it goes.
@@ -167,6 +170,14 @@ class AvroWriter(AvroOutputFile[_T]):
         self.sync_bytes = os.urandom(SYNC_SIZE)
         self.writer = encoding.writer
         self.metadata = {**metadata, _AVRO_SCHEMA: encoding.schema_text}
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close the file; PyIceberg would close it after an error, too, and what is written of it would appear."""
+        if kind is not None and isinstance(self.output_stream, DiscardableStream):
+            self.output_stream.discard()
+        super().__exit__(kind, error, traceback)
 
     def _write_header(self) -> None:
         _header_writer().write(self.encoder, AvroFileHeader(MAGIC, self.metadata, self.sync_bytes))

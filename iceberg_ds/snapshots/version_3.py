@@ -18,6 +18,7 @@ from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.io import FileIO, OutputFile
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
     MANIFEST_LIST_FILE_SCHEMAS,
     DataFile,
     ManifestContent,
@@ -25,9 +26,9 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     ManifestListWriter,
+    ManifestListWriterV1,
     ManifestListWriterV2,
     PartitionFieldSummary,
-    write_manifest_list,
 )
 from pyiceberg.table import CreateTableTransaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -238,34 +239,50 @@ def list_writer(
         snapshot: The snapshot; that of a table of version 3 has its first row id.
         codec: How the blocks are compressed.
     """
-    if version == VERSION_3:
-        return _ListWriter(output, snapshot, codec)
-    return write_manifest_list(
-        version, output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, codec
-    )
+    if version == 1:
+        return _Version1(output, snapshot.snapshot_id, snapshot.parent_snapshot_id, codec)
+    return (_Version3 if version == VERSION_3 else _Version2)(output, snapshot, codec)
 
 
 @cache
-def _list_encoding() -> AvroEncoding:
-    return AvroEncoding.of("manifest_file", MANIFEST_LIST_FILE_SCHEMAS[VERSION_3])
+def _list_encoding(version: TableVersion) -> AvroEncoding:
+    records = None if version == VERSION_3 else MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION]
+    return AvroEncoding.of("manifest_file", MANIFEST_LIST_FILE_SCHEMAS[version], records)
 
 
-class _ListWriter(ManifestListWriterV2):
+class _ListWriter(ManifestListWriter):
+    """Writes a manifest list by our writer of Avro files."""
+
+    def __enter__(self) -> ManifestListWriter:
+        """Open the file."""
+        self._writer = AvroWriter[ManifestFile](self._output_file, _list_encoding(self._format_version), self._meta)
+        self._writer.__enter__()
+        return self
+
+
+class _Version1(_ListWriter, ManifestListWriterV1):
+    """Writes a manifest list of version 1."""
+
+
+class _Version2(_ListWriter, ManifestListWriterV2):
+    """Writes a manifest list of version 2."""
+
+    def __init__(self, output: OutputFile, snapshot: Snapshot, codec: AvroCompressionCodec) -> None:
+        if snapshot.sequence_number is None:
+            raise ValueError(f"A snapshot of format version 2 and higher needs a sequence number: {snapshot}")
+        super().__init__(output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, codec)
+
+
+class _Version3(_Version2):
     """Writes a manifest list of version 3, and numbers the rows of its manifests in the order of the list."""
 
     def __init__(self, output: OutputFile, snapshot: Snapshot, codec: AvroCompressionCodec) -> None:
-        if snapshot.sequence_number is None or snapshot.first_row_id is None:
-            raise ValueError(f"A snapshot of format version 3 needs a sequence number and a first row id: {snapshot}")
-        super().__init__(output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, codec)
+        if snapshot.first_row_id is None:
+            raise ValueError(f"A snapshot of format version 3 needs a first row id: {snapshot}")
+        super().__init__(output, snapshot, codec)
         self._format_version = VERSION_3
         self._meta |= {"format-version": str(VERSION_3), "first-row-id": str(snapshot.first_row_id)}
         self._following = snapshot.first_row_id
-
-    def __enter__(self) -> ManifestListWriter:
-        """Open the file; PyIceberg's writer takes records of version 2 alone."""
-        self._writer = AvroWriter[ManifestFile](self._output_file, _list_encoding(), self._meta)
-        self._writer.__enter__()
-        return self
 
     def prepare_manifest(self, manifest_file: ManifestFile) -> ManifestFile:
         """Return the entry with what the snapshot gives it: sequence numbers, and row ids if it has none."""

@@ -304,6 +304,16 @@ WRITING = (
         tests=(_LOOP + "test_required_column_that_was_added_meanwhile_is_refused",),
     ),
     Mutation(
+        name="a manifest whose writing breaks off appears without its end",
+        file="snapshots/avro_files.py",
+        before="            self.output_stream.discard()\n",
+        after="            self.output_stream.close()\n",
+        tests=(
+            "unit/snapshots/test_unfinished_manifests.py::test_manifest_whose_writing_breaks_off_does_not_appear",
+            "unit/snapshots/test_unfinished_manifests.py::test_manifest_list_whose_writing_breaks_off_does_not_appear",
+        ),
+    ),
+    Mutation(
         name="a new delete among old ones in a rewritten manifest is taken back by a range that is replaced in part",
         file="commit/overwrite.py",
         before="                if entry.snapshot_id in self._since:\n",
