@@ -16,7 +16,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from iceberg_ds.catalog.answers import sent_login
 from iceberg_ds.catalog.own_storage import with_own_storage
-from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages, know_variants, share_metadata_files
+from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages, know_upgrades, know_variants, share_metadata_files
 from iceberg_ds.catalog.settings import CatalogSettings, check_history_is_shown, configured_properties, rest_properties
 from iceberg_ds.error_hints import catalog_service, diagnose
 from iceberg_ds.errors import CatalogError, OptionError
@@ -74,6 +74,7 @@ def _connected(settings: CatalogSettings) -> Catalog:
         **asked,
     }
     rest = rest_properties(settings.name, properties)
+    know_upgrades()
     know_variants()
     share_metadata_files()
     _create_sqlite_folder(properties)

@@ -29,8 +29,8 @@ from typing import Any, TypeAlias
 from pydantic import TypeAdapter
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.io import InputFile, OutputFile
-from pyiceberg.serializers import Compressor, FromByteStream, FromInputFile, ToOutputFile
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.serializers import Compressor, FromByteStream, ToOutputFile
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 from iceberg_ds.catalog.unknown_transforms import with_named_transforms
@@ -39,6 +39,7 @@ from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
 from iceberg_ds.table.encryption import noting_encryption
+from iceberg_ds.table.variant import knowing_variants
 
 # PyIceberg writes snapshots of version 1 differently from how it holds them, and refuses to write version 3 by itself
 # (apache/iceberg-python#1551).
@@ -67,7 +68,6 @@ _COLUMNS_OF_SNAPSHOT = 2
 _HEAD_BYTES = 4096  # PyIceberg's files name their table within these
 _TABLE_UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 
-_read_as_before = FromInputFile.table_metadata
 _write_as_before = ToOutputFile.table_metadata
 
 
@@ -133,6 +133,12 @@ def continued(before: KnownMetadata, content: bytes) -> KnownMetadata | None:
     metadata = found.model_copy(update={name: _shared(before.metadata, found, name) for name in _GROWING})
     words = None if before.words is None else _words(metadata, before)
     return KnownMetadata(metadata=metadata, words=words, others=_other_words(metadata, content))
+
+
+def planned_metadata(text: str) -> TableMetadata:
+    """Return the table that a write plans to create, from its JSON in `WriteIdentity.new_table`."""
+    with knowing_variants():
+        return TableMetadataUtil.parse_raw(text)
 
 
 def spoken(metadata: TableMetadata, before: KnownMetadata | None) -> KnownMetadata:
@@ -245,7 +251,8 @@ class MetadataFiles:
         """Let PyIceberg's catalogs use these files in the block, in this thread."""
         token = _at_hand.set(self)
         try:
-            yield
+            with knowing_variants():
+                yield
         finally:
             _at_hand.reset(token)
 
@@ -311,18 +318,3 @@ _at_hand: ContextVar[MetadataFiles | None] = ContextVar("_at_hand", default=None
 def files_at_hand() -> MetadataFiles | None:
     """Return the files that the current call may use, or None if the sink did not make the call."""
     return _at_hand.get()
-
-
-def read_metadata(input_file: InputFile, encoding: str = "utf-8") -> TableMetadata:
-    """Return the content of a metadata file, through the files at hand, if the call has any."""
-    files = _at_hand.get()
-    return _read_as_before(input_file, encoding) if files is None else files.read(input_file)
-
-
-def write_metadata(metadata: TableMetadata, output_file: OutputFile, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002  # PyIceberg's signature
-    """Write a metadata file, through the files at hand, if the call has any."""
-    files = _at_hand.get()
-    if files is None:
-        _write_as_before(metadata, output_file, overwrite)
-    else:
-        files.write(metadata, output_file, overwrite=overwrite)

@@ -36,13 +36,13 @@ from pyiceberg.utils.datetime import datetime_to_millis
 
 from iceberg_ds.catalog.answers import RolledBackError
 from iceberg_ds.catalog.metadata_files import files_at_hand
+from iceberg_ds.catalog.pyiceberg_patches import know_upgrades
 from iceberg_ds.catalog.staged_metadata import note_staged, see_table
 from iceberg_ds.snapshots.refs import last_sequence_number
-from iceberg_ds.snapshots.version_3 import VERSION_3, in_version
+from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.encryption import evidence_of_encryption
 from iceberg_ds.table.locations import metadata_locations
 from iceberg_ds.table.names import identifier_text
-from iceberg_ds.table.requests import UpgradeFormatVersion
 
 _SQL = "pyiceberg.catalog.sql"
 
@@ -94,18 +94,6 @@ def _check_number(update: TableUpdate, metadata: TableMetadata) -> None:
     number, last = update.snapshot.sequence_number or 0, last_sequence_number(metadata)
     if number <= last:
         raise ValueError(f"Cannot add snapshot with sequence number {number} older than last sequence number {last}")
-
-
-@_apply_table_update.register(UpgradeFormatVersion)
-def _upgraded(
-    update: UpgradeFormatVersion, metadata: TableMetadata, context: _TableMetadataUpdateContext
-) -> TableMetadata:
-    if metadata.format_version > update.format_version:
-        raise ValueError(f"Cannot downgrade v{metadata.format_version} table to v{update.format_version}")
-    if metadata.format_version == update.format_version:
-        return metadata
-    context.add_update(update)
-    return in_version(metadata, update.format_version)
 
 
 def _with_history(metadata: TableMetadata, base: TableMetadata, expired: Collection[int]) -> TableMetadata:
@@ -190,6 +178,7 @@ def with_own_storage(catalog: Catalog) -> Catalog:
     A SQL catalog can then change several tables in one transaction, too (`sql`). A user's own class that opens storage
     in its own way is left alone.
     """
+    know_upgrades()
     kind = type(catalog)
     opens = next(parent for parent in kind.__mro__ if "_load_file_io" in vars(parent))
     if opens is Catalog:

@@ -62,6 +62,7 @@ from iceberg_ds.catalog.answers import StagingRefusedError, TogetherRefusedError
 from iceberg_ds.catalog.metadata_files import files_at_hand, no_garbage_collection
 from iceberg_ds.catalog.unparsed import telling_unparsed
 from iceberg_ds.io.files import file_io
+from iceberg_ds.io.logged_addresses import masking_logged_addresses
 from iceberg_ds.io.vended_credentials import (
     REFRESH_CA_BUNDLE,
     REFRESH_ENABLED,
@@ -172,15 +173,6 @@ def _retries(properties: Mapping[str, str]) -> int:
         raise ValueError(f"property {MAX_RETRIES} is '{text}': {problem}") from None
 
 
-def _mask_logged_addresses(record: logging.LogRecord) -> bool:
-    record.msg, record.args = mask_text(record.getMessage(), {}), ()
-    return True
-
-
-# urllib3 logs the address of every request that it sends again, with all of its parameters.
-logging.getLogger("urllib3.connectionpool").addFilter(_mask_logged_addresses)
-
-
 class _Retries(urllib3.Retry):
     """Which requests are sent again, and after which wait."""
 
@@ -249,15 +241,16 @@ class BoundedAdapter(BaseAdapter):
         """Send the request, again if that is safe, and read the whole answer."""
         # The environment's REQUESTS_CA_BUNDLE would win over the session's.
         trusted = self._ca_bundle or verify
-        for left in reversed(range(self._sends)):
-            response = self._inner.send(request, stream, timeout or self._timeout, trusted, cert, proxies)
-            try:
-                _ = response.content  # a connection may break in the middle of an answer
-            except (ChunkedEncodingError, ConnectionError):
-                if left and request.method in self._methods:
-                    continue
-                raise
-            return response
+        with masking_logged_addresses():
+            for left in reversed(range(self._sends)):
+                response = self._inner.send(request, stream, timeout or self._timeout, trusted, cert, proxies)
+                try:
+                    _ = response.content  # a connection may break in the middle of an answer
+                except (ChunkedEncodingError, ConnectionError):
+                    if left and request.method in self._methods:
+                        continue
+                    raise
+                return response
         raise AssertionError("unreachable: the last sending returns or raises")
 
     def close(self) -> None:
@@ -562,16 +555,27 @@ class QuickCommitTableResponse(CommitTableResponse):
             return _noting_encryption(CommitTableResponse.model_validate_json(*args, **kwargs), *args)
 
 
-class WholeCommitTableRequest(CommitTableRequest):
+class _WithOwnFields(CommitTableRequest):
     """A commit request that writes each update with all fields of its own class."""
 
     updates: tuple[SerializeAsAny[TableUpdate], ...] = ()
 
 
+class WholeCommitTableRequest(CommitTableRequest):
+    """A commit request; with all fields of each update's own class if the sink sends it."""
+
+    def model_dump_json(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401  # as PyIceberg's
+        """Return the message."""
+        if files_at_hand() is None:
+            return super().model_dump_json(*args, **kwargs)
+        own = _WithOwnFields(identifier=self.identifier, requirements=self.requirements, updates=self.updates)
+        return own.model_dump_json(*args, **kwargs)
+
+
 def _text_of(changes: Sequence[tuple[Table, CommitRequest]]) -> str:
     """Return the JSON of one request that changes several tables; PyIceberg has no class for it."""
     parts = (
-        WholeCommitTableRequest(
+        _WithOwnFields(
             identifier=TableIdentifier(namespace=table.name()[:-1], name=table.name()[-1]),
             requirements=request.requirements,
             updates=request.updates,
@@ -579,9 +583,3 @@ def _text_of(changes: Sequence[tuple[Table, CommitRequest]]) -> str:
         for table, request in changes
     )
     return f'{{"table-changes": [{", ".join(parts)}]}}'
-
-
-def commit_table_request(**fields: Any) -> CommitTableRequest:  # noqa: ANN401  # as the class
-    """Return a commit request, whole if the sink makes it."""
-    kind = CommitTableRequest if files_at_hand() is None else WholeCommitTableRequest
-    return kind(**fields)

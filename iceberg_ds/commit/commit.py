@@ -66,9 +66,9 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.metadata_files import planned_metadata
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.create_table import create_without_rows
 from iceberg_ds.commit.cross_task import KeyReports
@@ -351,7 +351,7 @@ def begin_commit(
     is_empty = rewrite is None and not (added or gathered.record_count or keys.have_unreadable_rows)
     if is_empty and is_void and write.txn is None:
         if write.new_table is not None and write.epoch is None:
-            create_without_rows(catalog, parse_identifier(write.table), TableMetadataUtil.parse_raw(write.new_table))
+            create_without_rows(catalog, parse_identifier(write.table), planned_metadata(write.new_table))
         logger.info("Nothing to add to %s", write)
         return CommitResult(snapshot_id=None)
     row_count = sum(commit.counts.to_add for commit in commits)

@@ -12,11 +12,12 @@ from typing import NoReturn
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError, is_lost_race
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.metadata_files import planned_metadata
 from iceberg_ds.catalog.staged_metadata import tidy_metadata
 from iceberg_ds.commit.outcomes import (
     fate_of_files,
@@ -172,7 +173,7 @@ class SnapshotUpdate:
         table = self._catalog.find_table(self._identifier)
         if table is not None:
             return table, False
-        staged = TableMetadataUtil.parse_raw(self._write.new_table)
+        staged = planned_metadata(self._write.new_table)
         return self._catalog.staged_table(self._identifier, staged), True
 
     def _load_existing(self) -> Table:

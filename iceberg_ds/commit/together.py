@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.answers import (
     CommitAnswerLostError,
@@ -34,6 +33,7 @@ from iceberg_ds.catalog.answers import (
     stays_refused,
 )
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.metadata_files import planned_metadata
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.commit import (
     Publish,
@@ -432,7 +432,7 @@ class _Part:
         new_table = self._identity.new_table
         if new_table is not None:
             with self._failing():
-                metadata = TableMetadataUtil.parse_raw(new_table)
+                metadata = planned_metadata(new_table)
                 create_without_rows(self._catalog, parse_identifier(self.name), metadata)
                 self._update_due.note_created()
 

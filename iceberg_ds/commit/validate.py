@@ -12,8 +12,9 @@ from collections.abc import Set as AbstractSet
 from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.table.metadata import TableMetadata
 
+from iceberg_ds.catalog.metadata_files import planned_metadata
 from iceberg_ds.errors import CommitConflictError, CommitMessageError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.plan import ChangeFeed, OverwriteByFilter, WriteIdentity, is_digest_of
 from iceberg_ds.snapshots.origins import REQUEUED_SINCE_KEY, why_not_since
@@ -234,7 +235,7 @@ def _check_adoptable(metadata: TableMetadata, write: WriteIdentity, *, is_placed
             f"(UUID {metadata.table_uuid}, planned for {write.table_uuid}). It was dropped and made again: "
             "run the write again."
         )
-    planned = TableMetadataUtil.parse_raw(write.new_table)
+    planned = planned_metadata(write.new_table)
     if is_placed and planned.location.rstrip("/") != metadata.location.rstrip("/"):
         # The next table that is created at the location of the files would take them for orphan files.
         raise CommitConflictError(

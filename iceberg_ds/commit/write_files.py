@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.metadata_files import planned_metadata
 from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.errors import CommitMessageError
 from iceberg_ds.messages import HandedOverRows, TaskCommit, TaskManifest, check_rows, rows_in
@@ -228,7 +228,7 @@ def _plan(
     """Return the plan that the tasks had, with storage opened as it is now."""
     metadata = table.metadata
     # Another writer may have created an identical table first: the ids are those that were planned.
-    planned = metadata if write.new_table is None else TableMetadataUtil.parse_raw(write.new_table)
+    planned = metadata if write.new_table is None else planned_metadata(write.new_table)
     schema = write.schema_change.schema if write.schema_change else planned.schema_by_id(write.schema_id)
     io_properties = catalog.io_properties if is_new else catalog.plan_properties(table)
     return replace(

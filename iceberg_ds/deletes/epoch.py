@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyiceberg.table import Table
-from pyiceberg.table.metadata import TableMetadataUtil
 
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.metadata_files import planned_metadata
 from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, giving_up
@@ -56,4 +56,4 @@ def _plan(catalog: CatalogClient, write: WriteIdentity, table: Table | None) -> 
             f"Cannot commit {write}, nothing was committed: the table was dropped or renamed before its rows were "
             "committed. Run the write again."
         )
-    return WritePlan.into(TableMetadataUtil.parse_raw(write.new_table), write, catalog.io_properties)
+    return WritePlan.into(planned_metadata(write.new_table), write, catalog.io_properties)

@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from threading import Lock
 from typing import TypeAlias
 
+from iceberg_ds.io.logged_addresses import masking_logged_addresses
 from iceberg_ds.secrets import mask_text
 
 logger = logging.getLogger(__name__)
@@ -268,13 +269,14 @@ def _ask(endpoint: str, properties: Mapping[str, str]) -> object:
     import requests  # noqa: PLC0415  # most processes renew nothing
 
     for attempt in range(1, _ATTEMPTS + 1):
-        answer = requests.get(
-            endpoint,
-            headers=renewal_headers(properties),
-            timeout=(_CONNECT_TIMEOUT_S, _ANSWER_TIMEOUT_S),
-            verify=properties.get(REFRESH_CA_BUNDLE) or True,
-            allow_redirects=False,  # the token goes only to the catalog
-        )
+        with masking_logged_addresses():
+            answer = requests.get(
+                endpoint,
+                headers=renewal_headers(properties),
+                timeout=(_CONNECT_TIMEOUT_S, _ANSWER_TIMEOUT_S),
+                verify=properties.get(REFRESH_CA_BUNDLE) or True,
+                allow_redirects=False,  # the token goes only to the catalog
+            )
         may_change = answer.status_code >= _SERVER_ERROR or answer.status_code == _TOO_MANY_REQUESTS
         if not may_change or attempt == _ATTEMPTS:
             break

@@ -35,7 +35,7 @@ class AddSchema(AddSchemaUpdate):
 
 
 class UpgradeFormatVersion(UpgradeFormatVersionUpdate):
-    """PyIceberg's update; `catalog.own_storage` carries it out for version 3, too, which PyIceberg 0.12 refuses."""
+    """PyIceberg's update; `pyiceberg_patches` carries it out for version 3, too, which PyIceberg 0.12 refuses."""
 
 
 class AssertNoOtherRefs(AssertTableUUID):

@@ -9,6 +9,8 @@ one goes once it has. Sources: Iceberg spec, "Semi-structured Types"; Parquet sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Literal
 
 import pyarrow as pa
@@ -50,6 +52,24 @@ class VariantType(PrimitiveType):
     def minimum_format_version(self) -> TableVersion:
         """Return the first format version that has it."""
         return 3
+
+
+_are_known: ContextVar[bool] = ContextVar("_are_known", default=False)
+
+
+@contextmanager
+def knowing_variants() -> Iterator[None]:
+    """Let PyIceberg parse the type `variant` in the block, in this thread, once `know_variants` was called."""
+    token = _are_known.set(True)
+    try:
+        yield
+    finally:
+        _are_known.reset(token)
+
+
+def are_variants_known() -> bool:
+    """Return whether PyIceberg parses the type `variant` at this moment, in this thread."""
+    return _are_known.get()
 
 
 def holds_variant(kind: IcebergType) -> bool:

@@ -17,7 +17,6 @@ from support.spark.tables import FORMAT, Warehouse
 from support.tables.variants import collected, variants
 
 import iceberg_ds
-from iceberg_ds.catalog.pyiceberg_patches import know_variants
 from iceberg_ds.errors import OptionError
 from iceberg_ds.reading.read import Reader
 
@@ -47,12 +46,6 @@ SHAPED = (
     "named_struct('l', repeat('x', CAST(id * 700 AS int)), 'r', id) AS c8",
     "array(array(named_struct('q', id)), NULL, array()) AS c9",
 )
-
-
-@pytest.fixture(autouse=True)
-def _loadable() -> None:
-    """Let PyIceberg load the tables in this process, too."""
-    know_variants()
 
 
 def read(spark: SparkSession, house: Warehouse, reader: Reader = "spark", name: str = "db.t") -> DataFrame:

@@ -15,17 +15,10 @@ from support.tables.variants import TEXTS, collected, nested, variants
 
 import iceberg_ds
 from iceberg_ds import Insert, Update
-from iceberg_ds.catalog.pyiceberg_patches import know_variants
 from iceberg_ds.errors import OptionError
 from iceberg_ds.reading.read import Reader
 
 READERS: tuple[Reader, ...] = ("spark", "python")
-
-
-@pytest.fixture(autouse=True)
-def _loadable() -> None:
-    """Let PyIceberg load the tables in this process, too."""
-    know_variants()
 
 
 def read(spark: SparkSession, house: Warehouse, **arguments: Any) -> DataFrame:

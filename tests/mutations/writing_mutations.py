@@ -8,6 +8,7 @@ _LOOP = "unit/commit/test_snapshot_update.py::"
 _COUNTS = "unit/test_row_counts.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
+_AS_IT_IS = "unit/catalog/test_pyiceberg_as_it_is.py::"
 _PLACES = "unit/io/test_places.py::"
 _NEIGHBOURS = "unit/inspect/test_neighbours.py::"
 
@@ -312,6 +313,27 @@ WRITING = (
             "unit/snapshots/test_unfinished_manifests.py::test_manifest_whose_writing_breaks_off_does_not_appear",
             "unit/snapshots/test_unfinished_manifests.py::test_manifest_list_whose_writing_breaks_off_does_not_appear",
         ),
+    ),
+    Mutation(
+        name="a user's own PyIceberg parses variants that it cannot read",
+        file="catalog/pyiceberg_patches.py",
+        before='    return value == "variant" and are_variants_known()\n',
+        after='    return value == "variant"\n',
+        tests=(_AS_IT_IS + "test_calls_of_a_user_do_what_they_did_before",),
+    ),
+    Mutation(
+        name="each connection replaces PyIceberg's functions once more",
+        file="catalog/pyiceberg_patches.py",
+        before="@cache\ndef share_metadata_files()",
+        after="def share_metadata_files()",
+        tests=(_AS_IT_IS + "test_only_what_is_listed_is_replaced",),
+    ),
+    Mutation(
+        name="log records of a user's own requests are changed",
+        file="io/logged_addresses.py",
+        before="    if _is_ours.get():\n",
+        after="    if record:\n",
+        tests=(_AS_IT_IS + "test_calls_of_a_user_do_what_they_did_before",),
     ),
     Mutation(
         name="a new delete among old ones in a rewritten manifest is taken back by a range that is replaced in part",

@@ -17,6 +17,9 @@ from pyspark.sql import DataFrame
 from support.checks.invariants import check_sound, stored_files
 from support.tables.sink import local
 
+from iceberg_ds.catalog.pyiceberg_patches import know_variants
+from iceberg_ds.table.variant import knowing_variants
+
 FORMAT = "icebergsink"
 
 
@@ -60,8 +63,10 @@ class Warehouse:
         rows.write.format(FORMAT).mode("append").options(**self.options, **more).save(name)
 
     def table(self, name: str = "db.t") -> Table:
-        """Load a table afresh."""
-        return self.catalog().load_table(name)
+        """Load a table afresh, with columns of variants too, which PyIceberg does not know."""
+        know_variants()
+        with knowing_variants():
+            return self.catalog().load_table(name)
 
     def has_table(self, name: str = "db.t") -> bool:
         """Return whether the table exists; makes no catalog, unlike PyIceberg, and so disturbs no writer that does."""

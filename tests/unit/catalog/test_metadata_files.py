@@ -24,6 +24,7 @@ from support.tables.sink import Sink, local
 
 from iceberg_ds.catalog import metadata_files
 from iceberg_ds.catalog.metadata_files import KnownMetadata, MetadataFiles, continued, files_at_hand, read_whole
+from iceberg_ds.catalog.pyiceberg_patches import share_metadata_files
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.io.local_io import LocalFileIO
@@ -315,5 +316,7 @@ def test_catalogs_read_and_write_through_the_replaced_functions(kind: type[Metas
     names = {name for function in functions for name in function.__code__.co_names}
 
     assert {"FromInputFile", "table_metadata", "_update_and_stage_table"} <= names
-    assert FromInputFile.table_metadata is metadata_files.read_metadata
-    assert ToOutputFile.table_metadata is metadata_files.write_metadata
+    share_metadata_files()
+    replaced = [FromInputFile.table_metadata, ToOutputFile.table_metadata]
+    assert [function.__module__ for function in replaced] == ["pyiceberg.serializers"] * 2  # as wrapped
+    assert all(files_at_hand.__name__ in function.__code__.co_names for function in replaced)

@@ -1,0 +1,54 @@
+"""PyIceberg in a process that uses the sink: what is replaced in it, and that a user's own calls do not notice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from support.programs import pyiceberg_user
+
+REPLACED = [
+    "pyiceberg.catalog.rest.CommitTableRequest",
+    "pyiceberg.catalog.rest.CommitTableResponse",
+    "pyiceberg.catalog.rest.TableResponse",
+    "pyiceberg.serializers.FromInputFile.table_metadata",
+    "pyiceberg.serializers.ToOutputFile.table_metadata",
+    "pyiceberg.table.update._apply_table_update[iceberg_ds.table.requests.UpgradeFormatVersion]",
+    "pyiceberg.types.IcebergType.handle_primitive_type",
+    "pyiceberg.types.ListType.__init__",
+    "pyiceberg.types.MapType.__init__",
+]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what a process of its own finds: this one has used the sink already."""
+    command = [sys.executable, pyiceberg_user.__file__, str(tmp_path_factory.mktemp("user"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # our own
+    assert done.returncode == 0, done.stderr
+    printed: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return printed
+
+
+def test_only_what_is_listed_is_replaced(found: dict[str, Any]) -> None:
+    """A user's own PyIceberg would work otherwise than without the sink, and no page would say why."""
+    assert found["replaced"] == REPLACED
+    assert found["replaced again"] == []  # or each connection would make each call a little slower
+    assert found["filters"] == ["urllib3.connectionpool"]
+
+
+def test_calls_of_a_user_do_what_they_did_before(found: dict[str, Any]) -> None:
+    """A user's program would fail, or another library that builds upon PyIceberg, as soon as the sink is used."""
+    assert found["before"] == {
+        "a table with a variant": "ValidationError",
+        "a list of variants": "ValidationError",
+        "a subclass of a request": "Own",
+        "the schema of a request": "['identifier', 'requirements', 'updates']",
+        "what is no request": "False",
+        "calls of a function that wraps one of PyIceberg's": "2",
+        "a logged address": "GET /x?token=abc",
+    }
+    assert found["after"] == found["before"]
