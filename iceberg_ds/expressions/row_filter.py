@@ -58,12 +58,8 @@ class RowFilter:
             time_zone=overwrite.time_zone,
         )
 
-    def satisfying(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that satisfy the predicate. Columns are taken by their position in the table."""
-        return batch if self._constant is True else batch.filter(self.mask(batch))
-
     def failing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that do not satisfy the predicate."""
+        """Return the rows that do not satisfy the predicate. Columns are taken by their position in the table."""
         return batch if self._constant is False else batch.filter(pc.invert(self.mask(batch)))
 
     def mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:

@@ -74,11 +74,6 @@ class Instrument:
     buckets: tuple[float, ...] = ()
 
     @property
-    def is_of_any(self) -> bool:
-        """Whether commits that failed, or had nothing to add, count, too."""
-        return self.basis == "any"
-
-    @property
     def scale(self) -> float:
         """What a value is multiplied by for Prometheus, which counts in seconds."""
         return 0.001 if self.unit == "ms" else 1.0

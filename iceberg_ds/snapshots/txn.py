@@ -455,10 +455,6 @@ def is_picked(snapshot: Snapshot) -> bool:
     return _PICKED_KEY in summary_entries(snapshot)
 
 
-QUERY_ID_KEY = EPOCHS.writer_key
-EPOCH_ID_KEY = EPOCHS.number_key
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryMarker:
     """A query and the last marker that it left on a branch.
@@ -470,11 +466,6 @@ class QueryMarker:
 
     query_id: str
     marker: TxnMarker
-
-
-def property_key(branch: str, query_id: str) -> str:
-    """Return the table property that holds the last epoch of `query_id` on `branch`."""
-    return branch_property(EPOCHS.property_prefix, branch, query_id)
 
 
 def find_last_epoch(metadata: TableMetadata, branch: str, query_id: str) -> TxnMarker | None:

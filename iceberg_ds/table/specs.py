@@ -37,7 +37,6 @@ __all__ = [
     "evolved_spec",
     "new_sort_order",
     "new_spec",
-    "order_text",
     "parse_partition_by",
     "parse_sort_by",
     "spec_text",
@@ -154,15 +153,6 @@ def _own_name(field: PartitionField, schema: Schema) -> str | None:
     return None if field.name in given else field.name
 
 
-def order_text(order: SortOrder, schema: Schema) -> str:
-    """Return the text of `sort-by` that describes `order`, empty if it is unsorted."""
-    sources = _texts(schema, order.fields)
-    return ", ".join(
-        str(SortTerm(sources[field.source_id], field.transform, field.direction, field.null_order))
-        for field in order.fields
-    )
-
-
 def _find_sources(terms: Sequence[PartitionTerm | SortTerm], schema: Schema) -> list[NestedField]:
     fields: dict[_Key, NestedField] = {}
     problems = []
@@ -187,7 +177,7 @@ def _source_of(term: PartitionTerm | SortTerm, schema: Schema) -> NestedField:
     return field
 
 
-def _texts(schema: Schema, used: Sequence[PartitionField] | Sequence[SortField]) -> Mapping[int, str]:
+def _texts(schema: Schema, used: Sequence[PartitionField]) -> Mapping[int, str]:
     """Return how the options name the sources of `used`, by id; dropped columns are named by their number."""
 
     def walk(fields: Sequence[NestedField], above: tuple[str, ...]) -> Iterator[tuple[int, str]]:

@@ -17,8 +17,6 @@ from support.peer.jvm_peer_streams import SharedStream, Writer
 from support.spark.session import shared_session, stop_shared_session
 from support.spark.stream_runs import ROWS_PER_FILE, Stream
 
-from iceberg_ds.snapshots.txn import property_key
-
 ROWS_PER_EPOCH = 2 * ROWS_PER_FILE
 COLUMNS = "id BIGINT, name STRING"
 
@@ -136,7 +134,7 @@ def test_record_of_the_sink_is_older_than_that_of_the_runtime(query: SharedStrea
     query.run(Writer.SINK, epochs=2)
     query.run(Writer.JVM, epochs=2)
     (query_id,) = {summary["spark.sql.streaming.queryId"] for summary in query.stream.warehouse.snapshots()}
-    assert '"epoch-id": 1' in query.stream.warehouse.table().properties[property_key("main", str(query_id))]
+    assert '"epoch-id": 1' in query.stream.warehouse.table().properties[f"icebergsink.last-epoch.main.{query_id!s}"]
     query.expire_all_but_newest()
     assert query.lose_last_record() == 3
 

@@ -17,8 +17,6 @@ from support.spark.jobs import dump, remove_last_commit
 from support.spark.process import SparkProcess, wait_until
 from support.spark.stream_runs import Stream
 
-from iceberg_ds.snapshots.txn import property_key
-
 TIMEOUT_S = 300
 
 
@@ -51,7 +49,7 @@ def expire_all_but_newest(stream: Stream) -> None:
 
 def remove_property(stream: Stream) -> None:
     """Remove the table property that records the stream's last epoch."""
-    key = property_key("main", query_id(stream))
+    key = f"icebergsink.last-epoch.main.{query_id(stream)}"
     with stream.warehouse.table().transaction() as transaction:
         assert key in transaction.table_metadata.properties
         transaction.remove_properties(key)

@@ -16,7 +16,7 @@ from support.spark.stream_runs import Stream
 from support.spark.tables import Warehouse
 
 import iceberg_ds
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCHS
 
 ON_BRANCH = {"branch": "audit", "create_branch": "true"}
 
@@ -54,7 +54,7 @@ def test_stream_to_a_branch_whose_driver_is_killed_lands_once_and_leaves_main_al
 
     assert landed == 3
     assert ids_of(house, "audit") == [*stream.source_ids(), 10_000, 10_001, 10_002]
-    assert [summary.get(EPOCH_ID_KEY) for summary in house.snapshots()] == [None, "0", "1", "2"]
+    assert [summary.get(EPOCHS.number_key) for summary in house.snapshots()] == [None, "0", "1", "2"]
     assert house.table().metadata.current_snapshot_id == main
     assert unreferenced_files(house.table()) == set()
 

@@ -24,7 +24,7 @@ from support.spark.jobs import SCHEMA, numbered, remove_last_commit, write_sourc
 from support.spark.process import wait_until
 from support.spark.tables import FORMAT, Warehouse
 
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCHS
 
 TIMEOUT_S = 300
 
@@ -239,11 +239,11 @@ def test_complete_epoch_that_landed_before_a_crash_is_skipped_after_the_restart(
 
     with pytest.raises(StreamingQueryException, match="planned fault"):
         run(HookedSink.name(), **fault.arm())
-    landed = [summary[EPOCH_ID_KEY] for summary in house.snapshots()]
+    landed = [summary[EPOCHS.number_key] for summary in house.snapshots()]
     run(FORMAT)
 
     assert landed == ["0", "1"]
-    assert [summary[EPOCH_ID_KEY] for summary in house.snapshots()] == ["0", "1"]
+    assert [summary[EPOCHS.number_key] for summary in house.snapshots()] == ["0", "1"]
     assert house.rows().to_pylist() == [{"id": number, "count": 4} for number in range(3)]
     check_clean(house)
 

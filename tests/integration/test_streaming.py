@@ -16,7 +16,7 @@ from support.spark.process import wait_until
 from support.spark.tables import FORMAT, Warehouse
 
 import iceberg_ds
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY, QUERY_ID_KEY, RUN_ID_KEY, property_key
+from iceberg_ds.snapshots.txn import EPOCHS, RUN_ID_KEY
 
 TIMEOUT_S = 300
 
@@ -50,7 +50,7 @@ def finish(query: StreamingQuery) -> None:
 
 def epochs(summaries: list[Mapping[str, str | None]]) -> list[str | None]:
     """Return the epochs that snapshots are marked with."""
-    return [summary.get(EPOCH_ID_KEY) for summary in summaries]
+    return [summary.get(EPOCHS.number_key) for summary in summaries]
 
 
 def test_available_now_appends_one_snapshot_for_each_epoch(
@@ -63,7 +63,7 @@ def test_available_now_appends_one_snapshot_for_each_epoch(
     assert house.ids() == list(range(30))
     assert epochs(house.snapshots()) == ["0", "1", "2"]
     assert [summary["added-records"] for summary in house.snapshots()] == ["10", "10", "10"]
-    assert {summary[QUERY_ID_KEY] for summary in house.snapshots()} == {query.id}
+    assert {summary[EPOCHS.writer_key] for summary in house.snapshots()} == {query.id}
     assert {summary[RUN_ID_KEY] for summary in house.snapshots()} == {query.runId}
     assert house.data_files() == house.referenced()
 
@@ -93,7 +93,7 @@ def test_table_property_records_the_last_epoch(
     finish(query)
 
     table = house.table()
-    mark = json.loads(table.properties[property_key("main", query.id)])
+    mark = json.loads(table.properties[f"icebergsink.last-epoch.main.{query.id}"])
     snapshot = table.current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
@@ -164,7 +164,7 @@ def test_several_queries_into_one_table_lose_nothing(
 
     assert house.ids() == [*range(30), *range(100, 120)]
     for query, expected in zip(queries, [["0", "1", "2"], ["0", "1"]], strict=True):
-        assert epochs([found for found in house.snapshots() if found[QUERY_ID_KEY] == query.id]) == expected
+        assert epochs([found for found in house.snapshots() if found[EPOCHS.writer_key] == query.id]) == expected
 
 
 def test_batch_and_stream_share_a_table(spark: SparkSession, house: Warehouse, source: Path, tmp_path: Path) -> None:

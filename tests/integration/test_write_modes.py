@@ -12,7 +12,7 @@ from support.spark.jobs import SCHEMA, StreamJob, numbered, write_source
 from support.spark.tables import FORMAT, Warehouse
 
 import iceberg_ds
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCHS
 
 REGIONS = "id BIGINT, region STRING"
 
@@ -96,7 +96,7 @@ def test_complete_mode_is_one_overwrite_an_epoch_across_a_restart(
     run()
 
     assert house.rows().to_pylist() == [{"id": number, "count": 5} for number in range(3)]
-    assert [summary[EPOCH_ID_KEY] for summary in house.snapshots()] == ["0", "1", "2"]
+    assert [summary[EPOCHS.number_key] for summary in house.snapshots()] == ["0", "1", "2"]
 
 
 def test_stream_to_a_branch_leaves_main_alone_and_is_recognised_there(

@@ -10,7 +10,7 @@ from support.spark.cluster_tables import Lake
 from support.spark.connect import EVENTS, Client
 from support.spark.jobs import write_source
 
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCHS
 
 ON_SERVER = {"catalog": "lake"}  # the server's environment describes it
 
@@ -51,7 +51,7 @@ def test_streams_of_a_client_land_once(thin_client: Client, lake: Lake, tmp_path
 
     assert before == [after]
     assert lake.ids(table) == list(range(30))
-    assert [found[EPOCH_ID_KEY] for found in lake.summaries(table)] == ["0", "1", "2"]
+    assert [found[EPOCHS.number_key] for found in lake.summaries(table)] == ["0", "1", "2"]
     assert [lake.ids(name) for name in several] == [list(range(30))] * 2
 
 

@@ -14,7 +14,7 @@ from support.spark.cluster_tables import Lake
 from support.spark.jobs import BatchJob, StreamJob, dump, write_source
 from support.spark.process import SparkProcess
 
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCHS
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -48,4 +48,4 @@ def test_batches_and_a_stream_land_once(driver: SparkProcess, lake: Lake, tmp_pa
     assert errors == [None] * 4
     assert fault.has_struck
     assert lake.ids(table) == [*range(20), *range(100, 120)]
-    assert [found.get(EPOCH_ID_KEY) for found in lake.summaries(table)] == [None, None, "0", "1"]
+    assert [found.get(EPOCHS.number_key) for found in lake.summaries(table)] == [None, None, "0", "1"]

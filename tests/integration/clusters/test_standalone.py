@@ -15,7 +15,7 @@ from support.spark.cluster_tables import Lake
 from support.spark.jobs import BatchJob, StreamJob, dump, write_source
 from support.spark.process import SparkProcess, wait_until
 
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCHS
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -82,7 +82,7 @@ def test_batches_and_a_stream_land_once(driver: SparkProcess, lake: Lake, tmp_pa
 
     assert errors == [None] * 3
     assert lake.ids(table) == [*range(10), *range(100, 120)]
-    assert [found.get(EPOCH_ID_KEY) for found in lake.summaries(table)] == [None, "0", "1"]
+    assert [found.get(EPOCHS.number_key) for found in lake.summaries(table)] == [None, "0", "1"]
     assert lake.data_files(table) == lake.referenced(table)
 
 
@@ -166,12 +166,12 @@ def test_stream_goes_on_after_its_driver_was_killed(
     wait_until(lambda: fault.has_struck, "the second epoch has landed")
     hasty_driver.wait_java_dead()
     hasty_driver.kill()
-    landed = [found[EPOCH_ID_KEY] for found in lake.summaries(table)]
+    landed = [found[EPOCHS.number_key] for found in lake.summaries(table)]
 
     error = driver.run(dump(replace(stream, options=lake.options, sink="icebergsink", register=True)))
 
     assert error is None
     assert fault.has_struck
     assert landed == ["0", "1"]
-    assert [found[EPOCH_ID_KEY] for found in lake.summaries(table)] == ["0", "1", "2"]
+    assert [found[EPOCHS.number_key] for found in lake.summaries(table)] == ["0", "1", "2"]
     assert lake.ids(table) == list(range(30))

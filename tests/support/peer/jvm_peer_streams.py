@@ -18,7 +18,7 @@ from support.spark.stream_runs import FILES_PER_EPOCH, Stream
 from support.tables.sink import NAME
 from support.tables.sink import SCHEMA as ROW
 
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY, QUERY_ID_KEY
+from iceberg_ds.snapshots.txn import EPOCHS
 
 
 class Writer(Enum):
@@ -70,9 +70,9 @@ class SharedStream:
 
     def epochs(self) -> list[int]:
         """Return the epochs that the snapshots tell of, oldest first, after checking that they are of one query."""
-        marks = [summary for summary in self.stream.warehouse.snapshots() if summary.get(QUERY_ID_KEY)]
-        assert len({summary[QUERY_ID_KEY] for summary in marks}) <= 1
-        return [int(summary[EPOCH_ID_KEY] or -1) for summary in marks]
+        marks = [summary for summary in self.stream.warehouse.snapshots() if summary.get(EPOCHS.writer_key)]
+        assert len({summary[EPOCHS.writer_key] for summary in marks}) <= 1
+        return [int(summary[EPOCHS.number_key] or -1) for summary in marks]
 
     def check_ids(self, *others: int) -> None:
         """Assert that both readers find every row of the source once, and these rows of others."""

@@ -35,7 +35,6 @@ from iceberg_ds.errors import CommitConflictError, CommitMessageError, IcebergSi
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId
-from iceberg_ds.snapshots.txn import property_key
 from iceberg_ds.writers import position_deletes
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -200,7 +199,7 @@ def test_epoch_of_deletes_alone_is_a_snapshot(keyed: Sink) -> None:
     assert result.snapshot_id is not None
     assert values(keyed) == [(2, "EU", 2)]
     assert summary(keyed)["operation"] == "delete"
-    mark = json.loads(keyed.table().properties[property_key("main", QUERY)])
+    mark = json.loads(keyed.table().properties[f"icebergsink.last-epoch.main.{QUERY}"])
     assert (mark["epoch-id"], mark["record-count"]) == (1, 0)
     check_verified(keyed)
 
@@ -429,7 +428,7 @@ def test_rows_that_are_divided_otherwise_in_a_replay_are_as_many(keyed: Sink, ca
     with caplog.at_level(logging.WARNING, logger="iceberg_ds"):
         put(keyed, [*COLLIDING[0], *COLLIDING[1]], of_epoch=epoch(0))
 
-    assert json.loads(keyed.table().properties[property_key("main", QUERY)])["record-count"] == 3
+    assert json.loads(keyed.table().properties[f"icebergsink.last-epoch.main.{QUERY}"])["record-count"] == 3
     assert caplog.records == []
 
 

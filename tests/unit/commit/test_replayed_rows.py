@@ -10,7 +10,6 @@ from support.checks.invariants import check_sound, unreferenced_files
 from support.tables.sink import Sink, epoch, rows
 
 from iceberg_ds.plan import EpochId
-from iceberg_ds.snapshots.txn import property_key
 
 FIRST = epoch(0)
 
@@ -27,7 +26,7 @@ def test_number_of_rows_is_recorded_with_the_epoch(sink: Sink) -> None:
     """Nothing could tell a repeated epoch from one of a source that was divided otherwise."""
     sink.commit(sink.write(rows(1, 2), rows(3), of_epoch=FIRST))
 
-    assert json.loads(sink.table().properties[property_key("main", FIRST.query_id)])["record-count"] == 3
+    assert json.loads(sink.table().properties[f"icebergsink.last-epoch.main.{FIRST.query_id}"])["record-count"] == 3
 
 
 def test_repeated_epoch_with_other_rows_is_skipped_with_a_warning(sink: Sink, caplog: pytest.LogCaptureFixture) -> None:
@@ -58,6 +57,6 @@ def test_epoch_whose_number_of_rows_is_not_known_is_no_cause_for_a_warning(
     """The first restart after a change from another sink would look like a loss."""
     sink.append(1, 2, of_epoch=FIRST)
     with sink.table().transaction() as change:
-        change.remove_properties(property_key("main", FIRST.query_id))
+        change.remove_properties(f"icebergsink.last-epoch.main.{FIRST.query_id}")
 
     assert replay(sink, caplog, 1) == []

@@ -39,7 +39,6 @@ from iceberg_ds.errors import (
 from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.plan import EpochId
-from iceberg_ds.snapshots.txn import property_key
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -656,7 +655,7 @@ def test_epoch_is_skipped_when_its_property_was_lost(sink: Sink) -> None:
     """A restarted stream would have rows twice if somebody tidied the table's properties."""
     sink.append(1, of_epoch=epoch(0))
     with sink.table().transaction() as change:
-        change.remove_properties(property_key("main", QUERY))
+        change.remove_properties(f"icebergsink.last-epoch.main.{QUERY}")
 
     assert sink.commit(sink.write(rows(1), of_epoch=epoch(0))).was_replayed
     assert sink.ids() == [1]

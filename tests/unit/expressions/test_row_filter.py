@@ -51,8 +51,7 @@ def split(text: str, schema: Schema = SCHEMA, batch: pa.RecordBatch | None = Non
     """Return the ids of the rows that satisfy a predicate, and those of the others."""
     batch = batch if batch is not None else pa.RecordBatch.from_pylist(ROWS, schema=ARROW)
     row_filter = RowFilter(text, schema, case_sensitive=False)
-    satisfying, failing = row_filter.satisfying(batch), row_filter.failing(batch)
-    assert satisfying.schema.equals(batch.schema, check_metadata=True)
+    satisfying, failing = batch.filter(row_filter.mask(batch)), row_filter.failing(batch)
     assert failing.schema.equals(batch.schema, check_metadata=True)
     return satisfying.column(0).to_pylist(), failing.column(0).to_pylist()
 

@@ -34,7 +34,7 @@ from support.tables.sink import NAME, QUERY, Sink, epoch, local, rows
 import iceberg_ds
 from iceberg_ds.inspect import verify as verifying
 from iceberg_ds.inspect.orphans import VerifyResult
-from iceberg_ds.snapshots.txn import EPOCH_ID_KEY, property_key
+from iceberg_ds.snapshots.txn import EPOCHS
 
 NUMBERS = StructType(
     [StructField("id", SparkLong()), StructField("name", StringType()), StructField("x", DoubleType())]
@@ -162,7 +162,11 @@ def test_history_that_does_not_fit_is_found(sink: Sink, damage: Callable[[Json],
 
 def of_epoch(number: str | None) -> dict[str, str | None]:
     """Return what to change in a summary so that it says another epoch."""
-    return {EPOCH_ID_KEY: number} if number is not None else {EPOCH_ID_KEY: None, "spark.sql.streaming.queryId": None}
+    return (
+        {EPOCHS.number_key: number}
+        if number is not None
+        else {EPOCHS.number_key: None, "spark.sql.streaming.queryId": None}
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +222,7 @@ def set_mark(epoch_id: int) -> Callable[[Json], None]:
     """Return what lets the mark say another epoch."""
 
     def damage(document: Json) -> None:
-        key = property_key("main", QUERY)
+        key = f"icebergsink.last-epoch.main.{QUERY}"
         mark = json.loads(document["properties"][key])
         document["properties"][key] = json.dumps({**mark, "epoch-id": epoch_id})
 
@@ -227,12 +231,12 @@ def set_mark(epoch_id: int) -> Callable[[Json], None]:
 
 def drop_mark(document: Json) -> None:
     """Take the mark out."""
-    del document["properties"][property_key("main", QUERY)]
+    del document["properties"][f"icebergsink.last-epoch.main.{QUERY}"]
 
 
 def spoil_mark(document: Json) -> None:
     """Let the mark say nothing."""
-    document["properties"][property_key("main", QUERY)] = "{}"
+    document["properties"][f"icebergsink.last-epoch.main.{QUERY}"] = "{}"
 
 
 @pytest.mark.parametrize("damage", [set_mark(1), set_mark(7), drop_mark, spoil_mark])

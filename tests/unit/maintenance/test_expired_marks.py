@@ -36,7 +36,6 @@ from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.snapshots.origins import REPLACED_KEY
 from iceberg_ds.snapshots.refs import Place, published
-from iceberg_ds.snapshots.txn import property_key
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -376,4 +375,4 @@ def test_driver_that_took_over_is_still_known(sink: Sink) -> None:
 
     with pytest.raises(CommitConflictError):
         sink.append(1, of_epoch=replace(epoch(1), run_id="one"))
-    assert property_key("main", QUERY) in sink.table().metadata.properties
+    assert f"icebergsink.last-epoch.main.{QUERY}" in sink.table().metadata.properties

@@ -27,7 +27,6 @@ from iceberg_ds.snapshots.refs import (
     why_not_writable,
     write_base,
 )
-from iceberg_ds.snapshots.txn import property_key
 
 FORKED = [*line(1, 2, 3), Past(snapshot_id=4, parent=2), Past(snapshot_id=5, parent=4)]
 
@@ -501,8 +500,8 @@ def test_epoch_on_a_branch_is_recognised_when_it_comes_again(
     assert after.snapshot_id is not None
     assert ids_of(sink, "audit") == [1, 10, 11]
     assert sink.ids() == [1, 2]
-    assert property_key("audit", epoch(0).query_id) in sink.table().properties
-    assert property_key("main", epoch(0).query_id) not in sink.table().properties
+    assert f"icebergsink.last-epoch.audit.{epoch(0).query_id}" in sink.table().properties
+    assert f"icebergsink.last-epoch.main.{epoch(0).query_id}" not in sink.table().properties
     check_clean(sink.table())
 
 

@@ -18,7 +18,6 @@ from iceberg_ds.snapshots.txn import (
     has_committed,
     marker_property,
     marker_summary,
-    property_key,
     run_before,
 )
 
@@ -99,10 +98,10 @@ def test_marks_of_another_branch_do_not_count() -> None:
 
 def test_each_query_and_branch_has_one_property() -> None:
     """Metadata would grow with every epoch, or queries would overwrite each other's record."""
-    keys = {property_key(branch, query) for branch in ("main", "audit") for query in (QUERY, OTHER)}
+    keys = {f"icebergsink.last-epoch.{branch}.{query}" for branch in ("main", "audit") for query in (QUERY, OTHER)}
 
     assert len(keys) == 4
-    assert recorded(1, 1).keys() == recorded(2, 2).keys() == {property_key("main", QUERY)}
+    assert recorded(1, 1).keys() == recorded(2, 2).keys() == {f"icebergsink.last-epoch.main.{QUERY}"}
 
 
 def test_history_follows_the_branch_back() -> None:

@@ -13,7 +13,7 @@ from support.tables.sink import epoch
 from iceberg_ds.plan import Route, StreamName, TxnId, WriteIdentity
 from iceberg_ds.snapshots.refs import branch_property
 from iceberg_ds.snapshots.snapshot import new_snapshot
-from iceberg_ds.snapshots.txn import TXNS, StreamRecord, TxnMarker, marker_property, property_key, stream_property
+from iceberg_ds.snapshots.txn import TXNS, StreamRecord, TxnMarker, marker_property, stream_property
 from iceberg_ds.snapshots.txn_properties import PropertyChange, published_markers, record_write
 
 TWO_BRANCHES = [*line(1, 2), Past(snapshot_id=3, parent=1)]
@@ -126,6 +126,9 @@ def test_name_of_a_stream_is_recorded_when_it_changes_and_then_no_more() -> None
     first = replace(identity(epoch=epoch(0)), stream=stream)
     record = stream_property("main", "orders", StreamRecord(query_id=epoch(0).query_id))
 
-    assert recorded(with_properties(), first).values.keys() == {property_key("main", epoch(0).query_id), *record}
+    assert recorded(with_properties(), first).values.keys() == {
+        f"icebergsink.last-epoch.main.{epoch(0).query_id}",
+        *record,
+    }
     again = recorded(with_properties(record), replace(first, epoch=epoch(1)))
-    assert again.values.keys() == {property_key("main", epoch(0).query_id)}
+    assert again.values.keys() == {f"icebergsink.last-epoch.main.{epoch(0).query_id}"}
