@@ -23,6 +23,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
 
 from iceberg_ds.cdc.keys import DIGEST, plain_type, same_rows
+from iceberg_ds.table.arrow_schema import one_batch
 from iceberg_ds.table.sort_order import RowOrder
 
 KEY_PREFIX, RANK, NUMBER = "key_", "rank", "number"
@@ -126,7 +127,7 @@ def decide(
     for batch in batches:
         if not batch.num_rows:
             continue
-        events = batch if waiting is None else _joined([waiting, batch])
+        events = batch if waiting is None else one_batch([waiting, batch])
         ends = _ends([events.column(name) for name in (DIGEST, *keys)])
         complete = pc.indices_nonzero(ends)[-1].as_py() + 1 if ends.true_count else 0
         if complete:
@@ -189,11 +190,6 @@ def _ends(columns: Sequence[pa.Array]) -> pa.Array:
 
 def _last_only(length: int) -> pa.Array:
     return pa.concat_arrays([pa.repeat(pa.scalar(value=False), length - 1), pa.array([True])])
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
 
 
 def evidence_schema(keys: Sequence[pa.Field], sequence: Sequence[pa.Field]) -> pa.Schema:

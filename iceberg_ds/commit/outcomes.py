@@ -10,6 +10,7 @@ from iceberg_ds.errors import CatalogError, CommitConflictError, DataFileError
 from iceberg_ds.plan import TxnId, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, Holder, StatusCheck
 from iceberg_ds.snapshots.txn import QueryMarker, StrayMarker, TxnMarker
+from iceberg_ds.table.names import sql_text
 
 _TO_CHECK = "Check that you may write to the table."
 _RUN_AGAIN = "Run it again; many writers at once need more commit.retry.num-retries."
@@ -53,7 +54,7 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         f"Cannot commit {write}: table property '{stray.key}' says that {landed} {number} landed at "
         f"{_utc(stray.marker)} as snapshot {stray.marker.snapshot_id}, and "
     )
-    unset = f"remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ({_sql(stray.key)}))"
+    unset = f"remove the property (ALTER TABLE ... UNSET TBLPROPERTIES ({sql_text(stray.key)}))"
     numbered = write.numbered
     lower = (
         ""
@@ -66,7 +67,7 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
             told = "only later ones" if stray.proof is None else "no marker of it"
             known = f"main, which is the same further back, has {told}"
         if stray.proof is not None:
-            proof = " = ".join(_sql(part) for part in stray.proof)
+            proof = " = ".join(sql_text(part) for part in stray.proof)
             holder = "main have the marker" if stray.follows_main else "the property say so"
             done = f"let {holder} (ALTER TABLE ... SET TBLPROPERTIES ({proof})), and run this again, which skips it"
         return (
@@ -81,12 +82,6 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         f"again, {unset} and run this again; if they are there, do not, for they would be there twice: {stay}. If they "
         f"are not to be written, set the branch back to a snapshot that has them{other_way}."
     )
-
-
-def _sql(text: str) -> str:
-    """Return a text as Spark's SQL writes it: the name of a branch may hold quotes and backslashes."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _displaced(write: WriteIdentity, holder: Holder) -> str:

@@ -40,8 +40,7 @@ from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, with_lineage
 from iceberg_ds.table.name_mapping import NAME_MAPPING, UnknownColumnsError, parsed_mapping
 from iceberg_ds.table.partitioning import PartitionKey, identity_values
-from iceberg_ds.writers.deletion_vectors import owner_of, vector_of, vector_positions
-from iceberg_ds.writers.position_deletes import hidden_positions
+from iceberg_ds.writers.deletion_vectors import hidden_in, owner_of, vector_of
 from iceberg_ds.writers.rewriting import count_positions, remaining_rows
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -349,10 +348,8 @@ class PartialRewriter:
 
 
 def _hidden_positions(io: FileIO, task: FileScanTask) -> pa.Array:
-    vectors = [vector for deletes in task.delete_files if (vector := vector_of(deletes)) is not None]
-    if vectors:
-        return vector_positions(io, vectors[0], task.file.record_count)
-    return hidden_positions(io, [deletes.file_path for deletes in task.delete_files], task.file.file_path)
+    vectors = (vector for deletes in task.delete_files if (vector := vector_of(deletes)) is not None)
+    return hidden_in(io, task.file, [deletes.file_path for deletes in task.delete_files], next(vectors, None))
 
 
 def _key(data_file: DataFile) -> tuple[str, int | None]:

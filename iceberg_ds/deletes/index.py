@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -42,6 +42,11 @@ class LiveFile:
 
     data_file: DataFile
     sequence_number: int
+
+    @classmethod
+    def of(cls, entry: ManifestEntry) -> LiveFile:
+        """Return the file of a live entry of a manifest."""
+        return cls(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
 
     @property
     def path(self) -> str:

@@ -118,12 +118,8 @@ class SnapshotReader:
             _KNOWN_ENTRIES.keep(found.manifest_path, _Entries(key=_key(found), live=live))
         self._known = {key: live for key, live in known.items() if live is not None}
         entries = {found: self._known[_key(found)] for found in manifests}
-        files = LiveFiles.of(_live(entry) for listed in entries.values() for entry in listed)
+        files = LiveFiles.of(LiveFile.of(entry) for listed in entries.values() for entry in listed)
         return ReadSnapshot(manifests=entries, files=files)
-
-
-def _live(entry: ManifestEntry) -> LiveFile:
-    return LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
 
 
 def _kept(manifest: ManifestFile) -> list[ManifestEntry] | None:

@@ -30,8 +30,8 @@ from iceberg_ds.secrets import task_problem
 from iceberg_ds.snapshots.version_3 import first_row_id, lineage_of
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.name_mapping import parsed_mapping
-from iceberg_ds.writers.deletion_vectors import vector_positions, write_deletion_vectors
-from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions, without, write_position_deletes
+from iceberg_ds.writers.deletion_vectors import hidden_in, write_deletion_vectors
+from iceberg_ds.writers.position_deletes import HiddenRows, without, write_position_deletes
 from iceberg_ds.writers.rewriting import FileRewriter
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 
@@ -209,6 +209,4 @@ def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
     Raises:
         DataFileError: Its deletion vector is damaged.
     """
-    if work.vector is not None:
-        return vector_positions(io, work.vector, work.data_file.record_count)
-    return hidden_positions(io, work.positions, work.path)
+    return hidden_in(io, work.data_file, work.positions, work.vector)

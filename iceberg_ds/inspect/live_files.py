@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias
 
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.inspect.contents import ListedFile
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.snapshots.manifests import all_entries, live_manifests, live_rows
+from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.txn import is_number
 
 # How many files one look reads the entries of; a larger table is read further by each look that follows. Reading them
@@ -169,9 +169,7 @@ def _first(manifests: Sequence[ManifestFile], most_files: int) -> list[ManifestF
 
 
 def _counted(io: FileIO, manifest: ManifestFile, small_below_bytes: int) -> FileCounts:
-    entries = all_entries(io, manifest)
-    live = (entry.data_file for entry in entries if entry.status is not ManifestEntryStatus.DELETED)
-    return FileCounts.of(map(ListedFile.of, live), small_below_bytes)
+    return FileCounts.of((ListedFile.of(entry.data_file) for entry in live_entries(io, manifest)), small_below_bytes)
 
 
 def _live_files(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from iceberg_ds.inspect.health import TableHealth, printable
 from iceberg_ds.secrets import mask_properties
 from iceberg_ds.snapshots.history import MANY_MANIFESTS, MANY_SNAPSHOTS
+from iceberg_ds.table.names import sql_text
 
 # Fewer delete files are quickly read, however few data files they belong to: a table's first upserts are no finding.
 FEW_DELETE_FILES = 10
@@ -161,12 +162,6 @@ def _plain(number: float) -> str:
     return f"{number:,.6f}".rstrip("0").rstrip(".")
 
 
-def _sql_text(text: str) -> str:
-    """Return a literal of Spark SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
 def _command(name: str, health: TableHealth, options: Mapping[str, str], *more: str) -> str:
     """Return a command for the table, quoted for a shell, with the options that hold no secret."""
     plain = {
@@ -183,7 +178,7 @@ def _command(name: str, health: TableHealth, options: Mapping[str, str], *more: 
 def _after_deletes(health: TableHealth, options: Mapping[str, str]) -> str:
     if health.format_version > 2:  # noqa: PLR2004  # which is not rewritten here
         statement = (
-            f"CALL system.rewrite_data_files(table => {_sql_text(health.table)}, options => map("
+            f"CALL system.rewrite_data_files(table => {sql_text(health.table)}, options => map("
             "'delete-file-threshold', '1')) in Spark with Iceberg's runtime"
         )
         return f"Apply them: {statement}."

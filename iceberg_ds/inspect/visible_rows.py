@@ -29,6 +29,7 @@ from iceberg_ds.deletes.match import Matcher
 from iceberg_ds.deletes.tasks import hidden_by_position
 from iceberg_ds.deletes.work import portions
 from iceberg_ds.inspect.checklist import NotTriedError
+from iceberg_ds.table.arrow_schema import one_batch
 from iceberg_ds.table.name_mapping import NAME_MAPPING, parsed_mapping
 from iceberg_ds.table.partitioning import identity_values
 from iceberg_ds.table.sort_order import RowOrder
@@ -139,7 +140,7 @@ class VisibleRows:
                 sort = sort or ExternalSort(_by_values(rows.schema))
                 sort.add(rows)
             for batch in sort.sorted_batches() if sort is not None else ():
-                rows = batch if last is None else _joined(last, batch)
+                rows = batch if last is None else one_batch([last, batch])
                 columns = [rows.column(name) for name in names]
                 count = rows.num_rows - 1
                 is_same = same_rows([one.slice(0, count) for one in columns], [one.slice(1) for one in columns])
@@ -221,8 +222,3 @@ def _type_of(canonical: pa.DataType) -> IcebergType:
         return DecimalType(canonical.precision, canonical.scale)
     kinds: Mapping[pa.DataType, IcebergType] = {pa.bool_(): BooleanType(), pa.int64(): LongType()}
     return kinds.get(canonical, BinaryType())
-
-
-def _joined(last: pa.RecordBatch, batch: pa.RecordBatch) -> pa.RecordBatch:
-    (joined,) = pa.Table.from_batches([last, batch]).combine_chunks().to_batches()
-    return joined

@@ -18,6 +18,7 @@ from pyiceberg.manifest import DataFile
 
 from iceberg_ds.cdc.row_digest import digest_rows, random_seeds
 from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.table.arrow_schema import one_batch
 
 # The most rows that are looked for by their values: each takes some 300 bytes.
 MOST_BY_VALUE = 2_000_000
@@ -112,4 +113,4 @@ def _digests(rows: pa.RecordBatch, seeds: tuple[int, int]) -> list[tuple[int, in
 
 
 def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return batches[0] if len(batches) == 1 else one_batch(batches)

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
@@ -33,7 +33,7 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Reason
 from iceberg_ds.planning.decide import plan_branches
 from iceberg_ds.pyiceberg_inner import summary_entries
-from iceberg_ds.snapshots.manifests import live_entries
+from iceberg_ds.snapshots.manifests import added_entries, live_entries, live_manifests
 from iceberg_ds.snapshots.origins import (
     REQUEUED_SINCE_KEY,
     Origin,
@@ -247,7 +247,8 @@ def pending_rows(
     for position, snapshot in enumerate(chain):
         if _operation(snapshot) is not Operation.APPEND:
             continue
-        found = {file.file_path: _rows(quarantine, file) for file in _appended(quarantine, snapshot)}
+        appended = [entry.data_file for entry in added_entries(quarantine.io, snapshot)]
+        found = {file.file_path: _rows(quarantine, file) for file in appended}
         names = {name for rows in found.values() for name in rows.column("table").unique().to_pylist()} - {None}
         ours = _ours(quarantine, target, snapshot, names)
         passed.other_tables.update(names - ours.keys())
@@ -445,21 +446,11 @@ def _why_foreign(snapshot: Snapshot) -> str:
 
 
 def _live(quarantine: Table, head: Snapshot) -> Iterator[ManifestEntry]:
-    for manifest in head.manifests(quarantine.io):
+    for manifest in live_manifests(quarantine.io, head):
         entries = live_entries(quarantine.io, manifest)
         if manifest.content == ManifestContent.DELETES and entries:
             raise _unsure(quarantine, "it has delete files: others deleted rows of it, and which ones is not looked up")
         yield from entries
-
-
-def _appended(quarantine: Table, snapshot: Snapshot) -> Iterator[DataFile]:
-    """Yield the data files that a snapshot added."""
-    for manifest in snapshot.manifests(quarantine.io):
-        if manifest.added_snapshot_id != snapshot.snapshot_id or manifest.content != ManifestContent.DATA:
-            continue
-        for entry in manifest.fetch_manifest_entry(quarantine.io, discard_deleted=True):
-            if entry.status == ManifestEntryStatus.ADDED and entry.snapshot_id == snapshot.snapshot_id:
-                yield entry.data_file
 
 
 def _rows(quarantine: Table, file: DataFile) -> pa.Table:

@@ -18,9 +18,6 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
-    ManifestContent,
-    ManifestEntry,
-    ManifestEntryStatus,
     ManifestFile,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -48,7 +45,7 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.lives import FileId, Life
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.secrets import mask_text, masked_cause
-from iceberg_ds.snapshots.manifests import all_entries, live_manifests
+from iceberg_ds.snapshots.manifests import added_entries, live_entries, live_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
 
 logger = logging.getLogger(__name__)
@@ -333,12 +330,7 @@ def naming_delete_file(io: FileIO, path: str) -> Iterator[None]:
 
 def live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:
     """Return the live files of a manifest."""
-    entries = all_entries(io, manifest)
-    return [_live_file(entry) for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
-
-
-def _live_file(entry: ManifestEntry) -> LiveFile:
-    return LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
+    return [LiveFile.of(entry) for entry in live_entries(io, manifest)]
 
 
 def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapshot) -> list[ScanTask]:
@@ -354,20 +346,8 @@ def added_tasks(name: str, metadata: TableMetadata, io: FileIO, snapshot: Snapsh
         UnsupportedTableError: A file cannot be read, or is listed twice.
         DataFileError: Manifests cannot be read.
     """
-    number = snapshot.snapshot_id
     with naming_manifests(name, io, snapshot):
-        # A manifest that the snapshot merged also has files of earlier ones.
-        manifests = [
-            one
-            for one in live_manifests(io, snapshot)
-            if one.content == ManifestContent.DATA and one.added_snapshot_id in {None, number}
-        ]
-        added = [
-            _live_file(entry)
-            for entries in in_parallel(partial(all_entries, io), manifests)
-            for entry in entries
-            if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number
-        ]
+        added = [LiveFile.of(entry) for entry in added_entries(io, snapshot)]
     _check(name, added)
     work = plan_work(LiveFiles(data=added), (), all_specs(metadata), {}, with_all=True)
     return [_task(item, found.data_file) for item, found in zip(work, added, strict=True)]

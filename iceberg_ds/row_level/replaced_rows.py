@@ -149,7 +149,7 @@ class ReplacedRows:
         again = next((path for path, answer in hit.items() if positions.get(path) != answer.positions), None)
         if again is None:
             keys = [
-                KeySource.of(LiveFile(data_file=entry.data_file, sequence_number=entry.sequence_number or 0))
+                KeySource.of(LiveFile.of(entry))
                 for entry in _entries_of(read, new)
                 if entry.data_file.content == DataFileContent.EQUALITY_DELETES
             ]

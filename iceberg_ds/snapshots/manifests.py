@@ -17,6 +17,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import chain, islice
 from types import MappingProxyType
@@ -39,6 +40,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.io.known_files import KnownFiles
+from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.avro_files import AvroLayout, read_avro
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, avro_codec, layout_of, write_manifest
@@ -341,6 +343,23 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
 def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
     """Return the manifests of `snapshot` that list a live file, none without one; callers must not change them."""
     return [] if snapshot is None else list(KNOWN_LISTS.live(io, snapshot.manifest_list))
+
+
+def added_entries(io: FileIO, snapshot: Snapshot) -> list[ManifestEntry]:
+    """Return the entries of the data files that `snapshot` added, in the order of its manifests."""
+    number = snapshot.snapshot_id
+    # A manifest that the snapshot merged also has files of earlier ones.
+    manifests = [
+        manifest
+        for manifest in live_manifests(io, snapshot)
+        if manifest.content == ManifestContent.DATA and manifest.added_snapshot_id in {None, number}
+    ]
+    return [
+        entry
+        for entries in in_parallel(partial(all_entries, io), manifests)
+        for entry in entries
+        if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number
+    ]
 
 
 def live_rows(manifest: ManifestFile) -> int | None:

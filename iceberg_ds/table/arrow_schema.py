@@ -13,7 +13,7 @@ if `spark.sql.execution.arrow.useLargeVarTypes` is true, and then `with_short_of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -167,6 +167,16 @@ def _with_nested(field: pa.Field, change: Callable[[pa.Field], pa.Field]) -> pa.
         key, item = change(data_type.key_field), change(data_type.item_field)
         return field.with_type(pa.map_(key, item))
     return field
+
+
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the rows of batches, at least one row, as one batch.
+
+    Raises:
+        ValueError: A column has more than 2 GiB of text or bytes, for which one batch has no room.
+    """
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 def with_short_offsets(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

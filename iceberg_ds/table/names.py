@@ -100,8 +100,14 @@ class AmbiguousNameError(LookupError):
 
 
 def quoted(name: str) -> str:
-    """Return a name as Spark's SQL and functions take it, whatever signs are in it."""
+    """Return a name as Spark's SQL and functions take it, with any signs in it."""
     return f"`{name.replace('`', '``')}`"
+
+
+def sql_text(text: str) -> str:
+    """Return a text as a literal of Spark's SQL, with any quotes and backslashes in it."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def find_position(name: str, names: Sequence[str], *, case_sensitive: bool | None = None) -> int | None:

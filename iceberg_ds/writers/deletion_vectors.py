@@ -27,7 +27,7 @@ from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.cleanup import discard_output
 from iceberg_ds.messages import check_rows
 from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
-from iceberg_ds.writers.position_deletes import HiddenRows
+from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +138,23 @@ def vector_positions(io: FileIO, vector: DeletionVector, rows: int) -> pa.Array:
     """
     with io.new_input(vector.path).open() as stream:
         return read_vector(stream, vector, rows)
+
+
+def hidden_in(io: FileIO, file: DataFile, deletes: Sequence[str], vector: DeletionVector | None) -> pa.Array:
+    """Return the positions, from 0 and in any order, of the rows of a data file that are hidden by position.
+
+    Args:
+        io: Opens the table's storage.
+        file: The data file.
+        deletes: Paths of the position delete files that may hide rows of it.
+        vector: Its deletion vector, in the place of position delete files; None if it has none.
+
+    Raises:
+        DataFileError: The deletion vector is damaged.
+    """
+    if vector is not None:
+        return vector_positions(io, vector, file.record_count)
+    return hidden_positions(io, deletes, file.file_path)
 
 
 def read_vector(stream: InputStream, vector: DeletionVector, rows: int) -> pa.Array:

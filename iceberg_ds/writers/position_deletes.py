@@ -18,7 +18,7 @@ from pyiceberg.schema import Schema
 
 from iceberg_ds.messages import check_rows
 from iceberg_ds.plan import FileSettings
-from iceberg_ds.table.arrow_schema import file_shape
+from iceberg_ds.table.arrow_schema import file_shape, one_batch
 from iceberg_ds.table.metrics_config import METRICS_PREFIX, leaf_columns
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers.parquet import ParquetFile
@@ -145,12 +145,7 @@ def _groups(hidden: Sequence[HiddenRows], schema: pa.Schema) -> Iterator[pa.Reco
             waiting.append(pa.RecordBatch.from_arrays([paths, part], schema=schema))
             count += len(part)
             if count == _GROUP_ROWS:
-                yield _joined(waiting)
+                yield one_batch(waiting)
                 waiting, count = [], 0
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
+        yield one_batch(waiting)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from iceberg_ds.table.arrow_schema import one_batch
 from iceberg_ds.table.sort_order import RowOrder
 
 # Arrow bytes that are sorted at once, for a new run as well as in a merge.
@@ -220,7 +221,7 @@ def _write_run(batches: Iterable[pa.RecordBatch], order: RowOrder, spill: SpillF
             chunk = rows.slice(start, count)
             first_keys.append(order.keys(chunk.slice(0, 1)))
             chunks.append(spill.write(chunk))
-    return _Run(chunks=tuple(chunks), first_keys=_joined(first_keys))
+    return _Run(chunks=tuple(chunks), first_keys=one_batch(first_keys))
 
 
 def _merge_until_few(runs: list[_Run], order: RowOrder, spill: SpillFile) -> list[_Run]:
@@ -268,7 +269,7 @@ class _Merge:
             positions = self._order.positions(keys, numbers)
         else:
             # The first row of the next chunk shows where to stop.
-            keys = _joined([keys, self._schedule.first_keys.slice(self._position, 1)])
+            keys = one_batch([keys, self._schedule.first_keys.slice(self._position, 1)])
             numbers = pa.concat_arrays([numbers, self._schedule.runs.slice(self._position, 1)])
             positions = self._order.positions(keys, numbers)
             due = pc.index(positions, pa.scalar(rows.num_rows, positions.type)).as_py()
@@ -287,7 +288,7 @@ class _Merge:
             room -= chunk.arrow_bytes
             if room <= 0:
                 break
-        return _joined(loaded)
+        return one_batch(loaded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +308,7 @@ class _Schedule:
 
 def _scheduled(runs: Sequence[_Run], order: RowOrder) -> _Schedule:
     chunks = [chunk for run in runs for chunk in run.chunks]
-    keys = _joined([run.first_keys for run in runs])
+    keys = one_batch([run.first_keys for run in runs])
     numbers = pa.array([number for number, run in enumerate(runs) for _ in run.chunks], pa.int32())
     positions = order.positions(keys, numbers)
     return _Schedule(
@@ -315,12 +316,6 @@ def _scheduled(runs: Sequence[_Run], order: RowOrder) -> _Schedule:
         first_keys=keys.take(positions),
         runs=numbers.take(positions),
     )
-
-
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    # One batch, unless two gigabytes of text are in memory at once: fail rather than lose rows.
-    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
 
 
 def _with_run(rows: pa.RecordBatch, number: pa.Scalar) -> pa.RecordBatch:

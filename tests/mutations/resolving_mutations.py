@@ -286,7 +286,7 @@ RESOLVING: tuple[Mutation, ...] = (
     Mutation(
         name="keys are said to be unique of which the last row of one batch is the first of the next",
         file="inspect/visible_rows.py",
-        before="rows = batch if last is None else _joined(last, batch)",
+        before="rows = batch if last is None else one_batch([last, batch])",
         after="rows = batch",
         tests=("unit/inspect/test_unique_keys.py::test_keys_that_do_not_fit_in_memory_are_all_compared",),
     ),

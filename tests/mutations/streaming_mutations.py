@@ -25,9 +25,9 @@ STREAMING = (
     ),
     Mutation(
         name="files of older snapshots in a merged manifest are read again",
-        file="reading/scan.py",
-        before="            if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number\n",
-        after="            if entry.status is not ManifestEntryStatus.DELETED\n",
+        file="snapshots/manifests.py",
+        before="        if entry.status is ManifestEntryStatus.ADDED and entry.snapshot_id == number\n",
+        after="        if entry.status is not ManifestEntryStatus.DELETED\n",
         tests=(_STREAM + "test_merged_manifests_have_the_files_of_their_snapshot_alone",),
     ),
     Mutation(

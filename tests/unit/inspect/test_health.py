@@ -202,13 +202,13 @@ def test_table_that_moves_on_while_it_is_read_is_read_again(sink: Sink) -> None:
 def counting_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the paths of the manifests that are read from now on."""
     read: list[str] = []
-    before = live_files.all_entries
+    before = live_files.live_entries
 
     def note(io: FileIO, manifest: ManifestFile) -> Any:
         read.append(manifest.manifest_path)
         return before(io, manifest)
 
-    monkeypatch.setattr(live_files, "all_entries", note)
+    monkeypatch.setattr(live_files, "live_entries", note)
     return read
 
 
