@@ -21,12 +21,17 @@ def older_than_ms(action: str, older_than: datetime | int | str, now_ms: int) ->
     """
     if isinstance(older_than, datetime):
         if older_than.tzinfo is None:
-            raise OptionError(f"Cannot {action}: older_than is {older_than}, and no time zone says which time.")
+            raise OptionError(
+                f"Cannot {action}: older_than is {older_than}, and no time zone says which time. Give it one, as "
+                "datetime(..., tzinfo=timezone.utc)."
+            )
         return int(older_than.timestamp() * 1000)
     if isinstance(older_than, int) and not isinstance(older_than, bool):
         return older_than
     if not isinstance(older_than, str):
-        raise OptionError(f"Cannot {action}: older_than is {older_than!r}, expected a time or an age.")
+        raise OptionError(
+            f"Cannot {action}: older_than is {older_than!r}. Give a time with a time zone, or an age such as '7d'."
+        )
     if older_than.strip().lower() == "now":
         return now_ms
     try:

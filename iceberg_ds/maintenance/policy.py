@@ -170,7 +170,7 @@ def policies_of(file: str | None, tables: Sequence[str]) -> dict[str, Maintenanc
     if others := sorted(own.keys() - set(tables)):
         raise OptionError(
             f"Cannot maintain tables by {file}: it speaks of {', '.join(map(mask_value, others))}, and the tables are "
-            f"{', '.join(map(mask_value, tables))}."
+            f"{', '.join(map(mask_value, tables))}. Drop what it says of others, or maintain them, too."
         )
     return {table: MaintenancePolicy.of({**general, **own.get(table, {})}) for table in tables}
 
@@ -179,9 +179,14 @@ def _read(file: str) -> dict[str, Any]:
     try:
         toml = import_module("tomllib")
     except ModuleNotFoundError:
-        raise OptionError(f"Cannot read {file}: TOML needs Python 3.11 or newer.") from None
+        raise OptionError(
+            f"Cannot read {file}: TOML needs Python 3.11 or newer. Run it there, or leave the file out for the "
+            "defaults."
+        ) from None
     try:
         document: dict[str, Any] = toml.loads(Path(file).read_text())
     except (OSError, ValueError) as problem:
-        raise OptionError(f"Cannot read the policy in {file}: {problem}.") from problem
+        raise OptionError(
+            f"Cannot read the policy in {file}: {problem}. Give the path of a document in TOML."
+        ) from problem
     return document

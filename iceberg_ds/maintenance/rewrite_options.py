@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,7 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.options.parse import is_known
+from iceberg_ds.options.parse import is_known, name_hint
 from iceberg_ds.parsing import boolean, count, one_of, positive_integer
 from iceberg_ds.secrets import mask_name, refused_value
 
@@ -148,10 +147,7 @@ def write_options(given: Mapping[str, str]) -> dict[str, str]:
 def _unknown(key: str) -> str:
     if key in _OF_SHUFFLES:
         return f"option '{key}' says how Spark's own rewrite divides rows between its tasks, and here it has no meaning"
-    near = difflib.get_close_matches(key, _PARSERS, n=1, cutoff=0.6)
-    return f"unknown option '{mask_name(key)}': " + (
-        f"did you mean '{near[0]}'?" if near else f"known options: {', '.join(_PARSERS)}, and those of a write"
-    )
+    return f"unknown option '{mask_name(key)}': {name_hint(key, _PARSERS, [*_PARSERS, 'and those of a write'])}"
 
 
 def _parsed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:

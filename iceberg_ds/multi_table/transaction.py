@@ -227,7 +227,10 @@ class Transaction:
             OptionError: The block has not ended, or nothing was committed.
         """
         if self._result is None:
-            raise OptionError("Cannot tell the result of this transaction: its block has not ended, or has failed.")
+            raise OptionError(
+                "Cannot tell the result of this transaction: its block has not ended, or has failed. Ask after a block "
+                "that ended without an error."
+            )
         return self._result
 
     def append(self, df: DataFrame, table: str, *, options: Mapping[str, str] | None = None) -> None:
@@ -399,7 +402,10 @@ class Transaction:
                 line.commits = commits
                 return
         discard(commits)
-        raise OptionError(f"Cannot {_ACTIONS[mode]} {line.name}: the block ended while its rows were being written.")
+        raise OptionError(
+            f"Cannot {_ACTIONS[mode]} {line.name}: the block ended while its rows were being written. Wait in the "
+            "block for the threads that write them."
+        )
 
     @waiting_once()
     def _commit(self) -> None:

@@ -6,7 +6,7 @@ Option keys reach us in lower case because Spark lower-cases them; values arrive
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -145,11 +145,20 @@ def _take(parsed: dict[str, Any], option: Option, text: str) -> str | None:
 
 def _unknown(key: str) -> str:
     known = [option.name for option in OPTIONS if option.prefix is None]
-    near = difflib.get_close_matches(key, [*known, *ALIASES, *NOT_OURS], n=1, cutoff=0.6)
-    hint = (
-        f"did you mean '{near[0]}'?" if near else f"known options: {', '.join([*known, *(f'{p}*' for p in _GROUPS)])}"
-    )
-    return f"unknown option '{mask_name(key)}': {hint}"
+    groups = (f"{prefix}*" for prefix in _GROUPS)
+    return f"unknown option '{mask_name(key)}': {name_hint(key, [*known, *ALIASES, *NOT_OURS], [*known, *groups])}"
+
+
+def name_hint(key: str, names: Iterable[str], known: Iterable[str]) -> str:
+    """Return the next step for an unknown option, after a colon.
+
+    Args:
+        key: The option.
+        names: What it may be a slip of.
+        known: What is listed if it is a slip of none.
+    """
+    near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    return f"did you mean '{near[0]}'?" if near else f"known options: {', '.join(known)}"
 
 
 def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], problems: list[str]) -> None:

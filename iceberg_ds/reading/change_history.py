@@ -142,7 +142,8 @@ def _history(name: str, metadata: TableMetadata, branch: str | None, end: Bound)
     if not found:
         raise OptionError(
             f"Cannot read changes of {name}: snapshot {end.snapshot_id} is not in the history of branch "
-            f"'{branch or MAIN_BRANCH}', which shows {known_snapshots(history)}."
+            f"'{branch or MAIN_BRANCH}', which shows {known_snapshots(history)}. Name another snapshot, or the branch "
+            "that has this one."
         )
     return found
 

@@ -89,7 +89,9 @@ def metadata_frame(spark: SparkSession, table: Table, name: str, choice: Snapsho
     """
     of = identifier_text(table.name())
     if name in _OF_TABLE and choice not in {SnapshotChoice(), SnapshotChoice(branch=MAIN_BRANCH)}:
-        raise OptionError(f"Cannot read {of}.{name} of one snapshot: it tells of the whole table.")
+        raise OptionError(
+            f"Cannot read {of}.{name} of one snapshot: it tells of the whole table. Leave out which snapshot to read."
+        )
     try:
         return spark.createDataFrame(_in_utc(_rows(of, table, name, choice)))
     except IcebergSinkError:

@@ -127,9 +127,9 @@ def _columns(request: ReadRequest, schema: Schema, columns: Sequence[str] | None
     request.refuse_own_change_columns(schema)
     fields, extras = replace(request, columns=None if columns is None else tuple(columns)).chosen(schema)
     if extras:
-        of_streams = " It comes with a stream of changes (on-change=changes)." if extras[0] in LINEAGE else ""
+        of_streams = "; it comes with a stream of changes (on-change=changes)" if extras[0] in LINEAGE else ""
         raise OptionError(
-            f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table.{of_streams}"
+            f"Cannot read changes of {request.name}: '{extras[0]}' is no column of the table. Leave it out{of_streams}."
         )
     request.require_spark_types(fields)
     return fields

@@ -25,7 +25,7 @@ from iceberg_ds.expressions.literals import parsed
 from iceberg_ds.expressions.parser import Tree, parse_predicate, texts_in
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.expressions.types import TIME
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import name_hint, options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
 from iceberg_ds.reading.change_history import Beginning, changed_snapshots
@@ -35,7 +35,7 @@ from iceberg_ds.reading.metadata_tables import METADATA_TABLES
 from iceberg_ds.reading.partition_column import partition_type
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
 from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
-from iceberg_ds.secrets import masked_problem
+from iceberg_ds.secrets import mask_name, masked_problem
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.lineage import LINEAGE
@@ -104,8 +104,9 @@ class ReadRequest:
         name = str(given.get("table") or given.get("path"))
         for key in of_writes:
             if key not in _OF_WRITES and not key.startswith(_CATALOG_PREFIX):
-                known = ", ".join(sorted((*_OF_READS, *_OF_WRITES - {"path"})))
-                raise OptionError(f"Cannot read {name}: option '{key}' is none of a read ({known}, catalog.*).")
+                names = sorted((*_OF_READS, *_OF_WRITES - {"path"}))
+                hint = name_hint(key, names, [*names, f"{_CATALOG_PREFIX}*"])
+                raise OptionError(f"Cannot read {name}: option '{mask_name(key)}' is none of a read: {hint}")
         parsed = parse_options(of_writes)
         return cls(
             options=parsed,
@@ -316,11 +317,15 @@ class ReadRequest:
         """
         fields, extras = replace(self, columns=tuple(keys), stream=StreamRules()).chosen(schema)
         if extras:
-            raise OptionError(f"Cannot read changes of {self.name}: '{extras[0]}' is no column of the table.")
+            raise OptionError(
+                f"Cannot read changes of {self.name}: '{extras[0]}' is no column of the table. Name columns of the "
+                "table as keys."
+            )
         unfit = next((field for field in fields if not field.field_type.is_primitive), None)
         if unfit is not None:
             raise OptionError(
-                f"Cannot read changes of {self.name}: column '{unfit.name}' of type {unfit.field_type} cannot be a key."
+                f"Cannot read changes of {self.name}: column '{unfit.name}' of type {unfit.field_type} cannot be a "
+                "key. Name columns of one value, such as a number or a text."
             )
         return tuple(field.name for field in fields)
 
@@ -565,7 +570,7 @@ def _beginning(name: str, own: Mapping[str, str]) -> Beginning | None:
         OptionError: Two options say it.
     """
     if CHANGES_AFTER in own and CHANGES_FROM in own:
-        raise OptionError(f"Cannot read {name}: {CHANGES_AFTER} and {CHANGES_FROM} exclude each other.")
+        raise OptionError(f"Cannot read {name}: {CHANGES_AFTER} and {CHANGES_FROM} exclude each other. Give one.")
     for option in (CHANGES_AFTER, CHANGES_FROM):
         number = _number(name, option, own.get(option))
         if number is not None:
@@ -601,4 +606,7 @@ def _names(name: str, text: str, option: str) -> tuple[str, ...]:
     try:
         return tuple(map(str, json.loads(text)))
     except ValueError:
-        raise OptionError(f"Cannot read {name}: option '{option}' is no list in JSON.") from None
+        raise OptionError(
+            f"Cannot read {name}: option '{option}' is no list in JSON. Write names with commas between them, or a "
+            'list such as ["id", "a,b"].'
+        ) from None

@@ -369,7 +369,10 @@ class Course:
         self._check_table(start)
         ref = metadata.refs.get(branch)
         if branch != MAIN_BRANCH and (ref is None or ref.snapshot_ref_type is not SnapshotRefType.BRANCH):
-            raise StreamHistoryError(f"Cannot read what follows in {self._name}: it has no branch '{branch}'.")
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: it has no branch '{branch}'. Create it again at the "
+                "snapshot that it had; or name another branch in option 'branch', with a new checkpoint."
+            )
         history = list(branch_history(metadata, branch))
         if start.is_begin:
             return self._from_beginning(history)

@@ -62,7 +62,7 @@ def update(  # noqa: PLR0913  # all but four by name
     """
     action = f"update {table}"
     if not assignments:
-        raise OptionError(f"Cannot {action}: assignments names no column.")
+        raise OptionError(f"Cannot {action}: assignments names no column. Give one, as {{'price': 'price * 2'}}.")
 
     def changed(rows: DataFrame, fields: Sequence[NestedField]) -> DataFrame:
         file, pos = PLACE

@@ -80,7 +80,7 @@ def _names(keys: Sequence[str] | str) -> tuple[str, ...]:
     except ValueError as problem:
         raise OptionError(f"Cannot distribute: keys is {keys!r}: {problem}.") from problem
     if not names:
-        raise OptionError("Cannot distribute: keys names no column.")
+        raise OptionError("Cannot distribute: keys names no column. Name those of the write's option 'keys'.")
     return names
 
 
@@ -301,7 +301,10 @@ def _find_sources(dataframe: StructType, fields: Sequence[SortField], layout: _L
     sources, problems = [], []
     for field in fields:
         if isinstance(field.transform, UnknownTransform):
-            raise UnsupportedTableError(f"Cannot distribute for {layout.name}: it has an unknown transform, {field}.")
+            raise UnsupportedTableError(
+                f"Cannot distribute for {layout.name}: it has an unknown transform, {field}. Distribute by keys, or "
+                "write without distributing."
+            )
         try:
             sources.append(_find_source(dataframe, field.source_id, layout))
         except LookupError as problem:

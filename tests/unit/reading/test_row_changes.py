@@ -334,10 +334,12 @@ def test_keys_that_are_equal_numbers_are_one_key(sink: Sink) -> None:
         ({**CHANGES, "keys": "[id"}, OptionError, "option 'keys' is no list in JSON"),
         ({**CHANGES, "keys": "[]"}, OptionError, "keys names no column"),
         ({**CHANGES, "columns": "id, name"}, OptionError, "columns lacks '_change_type'"),
+        ({"snapshotid": "1"}, OptionError, r"option 'snapshotid' is none of a read: did you mean 'snapshot-id'\?"),
+        ({"nothing-like-it": "1"}, OptionError, r"none of a read: known options: .*warehouse, where, catalog\.\*"),
     ],
 )
-def test_wrong_keys_are_refused(sink: Sink, options: dict[str, str], error: type[Exception], expected: str) -> None:
-    """Updates would be told apart by nothing."""
+def test_wrong_options_are_refused(sink: Sink, options: dict[str, str], error: type[Exception], expected: str) -> None:
+    """Updates would be told apart by nothing, or a slip would read what is not meant."""
     sink.append(1)
     query = Follower(sink=sink, options=options)
 
