@@ -1,7 +1,8 @@
 """PyIceberg's FileIO for Google Cloud Storage, Azure and every other filesystem that fsspec knows.
 
 The libraries gcsfs and adlfs come with extras of this package; the user installs those of other filesystems. Their own
-streams make a file appear even if they are only garbage-collected; here a file appears only if it is closed.
+streams make a file appear even if they are only garbage-collected. Here an object of a store appears only if it is
+closed; a file of another filesystem may be seen while it is written, and is removed if it is given up.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class StreamBlocks:
         self._stream.write(last.getvalue())
         self._stream.close()
 
-    def abort(self) -> None:
+    def abort(self, within_s: float | None = None) -> None:  # noqa: ARG002  # the libraries cannot be hurried
         """End the stream without making the object appear."""
         self._stream.forced = True
         with suppress(Exception):
@@ -315,10 +316,10 @@ class _FileInPlace(StreamBlocks):
         super().__init__(stream)
         self._delete = delete
 
-    def abort(self) -> None:
+    def abort(self, within_s: float | None = None) -> None:
         """End the stream and remove the file."""
         with suppress(Exception):
-            super().abort()
+            super().abort(within_s)
         with suppress(FileNotFoundError):
             self._delete()
 

@@ -1,7 +1,7 @@
 """PyIceberg's FileIO for S3, through s3fs, with as few requests as possible.
 
-A process that is killed leaves parts of uploads, which no reader sees. A lifecycle rule of the bucket
-(`AbortIncompleteMultipartUpload`) removes them.
+A process that is killed leaves parts of uploads, which no reader sees; so does one that ends while the store is away. A
+lifecycle rule of the bucket (`AbortIncompleteMultipartUpload`) removes them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import cached_property
 from io import BytesIO
@@ -325,21 +326,31 @@ class Parts:
         arguments = {"UploadId": self._upload["UploadId"], "MultipartUpload": parts}
         self._store.finish("complete_multipart_upload", self._location, self._mark, **arguments)
 
-    def abort(self) -> None:
-        """Remove the parts; a failure to do so is logged."""
-        aborting = self._store.in_background(self._abort())
-        if not io_loop().is_mine():  # garbage may be collected inside the loop, which must not wait for itself
-            aborting.result()
+    def abort(self, within_s: float | None = None) -> None:
+        """Remove the parts; a failure to do so within this time, in seconds, is logged. None waits for the store."""
+        aborting = self._store.in_background(self._abort(within_s))
+        if io_loop().is_mine():  # garbage may be collected inside the loop, which must not wait for itself
+            return
+        try:
+            aborting.result(within_s)
+        except FutureTimeoutError as error:
+            aborting.cancel()
+            self._log_left(error)
 
-    async def _abort(self) -> None:
-        # A part that is still being sent would appear again after the abort, so all parts end first.
-        await asyncio.gather(*map(asyncio.wrap_future, self._sent), return_exceptions=True)
+    async def _abort(self, within_s: float | None) -> None:
+        # A part that is still being sent would appear again after the abort, so all parts end first. If the time is
+        # short, half of it is for them; parts that are late are broken off, and the store drops what it has of them.
+        sent = asyncio.gather(*map(asyncio.wrap_future, self._sent), return_exceptions=True)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(sent, within_s and within_s / 2)
         try:
             await self._store.answer("abort_multipart_upload", **self._upload)
         except Exception as error:  # the caller has its own failure to report
-            if code_of(error) == _NO_UPLOAD:  # the upload was completed, and the answer was lost
-                return
-            logger.warning("Left behind parts of %s, which nobody sees: %s", self._location, type(error).__name__)
+            if code_of(error) != _NO_UPLOAD:  # otherwise the upload was completed, and the answer was lost
+                self._log_left(error)
+
+    def _log_left(self, error: Exception) -> None:
+        logger.warning("Left behind parts of %s, which nobody sees: %s", self._location, type(error).__name__)
 
 
 class S3FileIO(StoreFileIO):

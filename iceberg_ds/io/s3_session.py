@@ -25,9 +25,11 @@ from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 from s3fs import S3FileSystem
 
+from iceberg_ds.io.s3_body import PacedBody
 from iceberg_ds.io.store_settings import AssumedRole, S3Settings
 
 if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest
     from botocore.credentials import Credentials
 
 # New credentials as botocore takes them: `access_key`, `secret_key`, `token` and `expiry_time` (ISO 8601).
@@ -87,6 +89,7 @@ def s3_filesystem(
         session = _session_with(settings, _role_credentials(session, settings, settings.role, region), "assume-role")
     # `Expect: 100-continue` makes each small file wait for two answers instead of one.
     session.unregister("before-call.s3", add_expect_header)
+    session.register("before-send.s3", partial(_pace_body, settings.request_timeout_s))
     return S3Requests(
         anon=settings.is_anonymous,
         session=session,
@@ -103,6 +106,11 @@ def s3_filesystem(
         skip_instance_cache=True,
         use_listings_cache=False,
     )
+
+
+def _pace_body(patience_s: float, request: AWSPreparedRequest, **_: object) -> None:
+    if request.body:
+        request.body = PacedBody(request.body, patience_s)
 
 
 @cache

@@ -1,7 +1,8 @@
 """Stores of files: what each one implements, and the streams and the FileIO that are made of it.
 
-An upload is seen by no reader before it is closed, and a download has random access. A file of one block is sent with
-one request when it is closed. The blocks of a larger file are sent while the caller writes the bytes after them.
+In a store of objects no reader sees an upload before it is closed, and a download has random access. A file of one
+block is sent with one request when it is closed. The blocks of a larger file are sent before: those to S3 while the
+caller writes the bytes after them, those to other stores by the caller's own thread, which waits for each.
 `ObjectStore` is what a store implements; `s3_io` and `fsspec_io` do. A process connects once for each account and set
 of credentials. Imports no library of a store, nor any other module of this room.
 """
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _READ_AHEAD_BYTES = 1024 * 1024
 _SHARED_FOR_S = 60
+_AT_EXIT_S = 5  # for all open uploads: an interpreter that ends must not wait for a store that is away
 
 _Store = TypeVar("_Store", bound="ObjectStore")
 
@@ -51,10 +53,10 @@ class ShippedFileIO(FileIO):
 
 @runtime_checkable
 class DiscardableStream(Protocol):
-    """A stream into a file that no reader sees before it is closed, and that can be given up."""
+    """A stream into a file that can be given up."""
 
     def discard(self) -> None:
-        """Make sure that nothing of the file is left, closed or not."""
+        """Remove what there is of the file, closed or not; what may be another writer's file stays."""
 
 
 @runtime_checkable
@@ -105,8 +107,12 @@ class Blocks(Protocol):
     def complete(self, last: io.BytesIO) -> None:
         """Send the last block and make the object appear; raises as `ObjectStore.put` does."""
 
-    def abort(self) -> None:
-        """Remove the blocks that were sent, unless the object has appeared; a failure to do so is logged."""
+    def abort(self, within_s: float | None = None) -> None:
+        """Remove the blocks that were sent, unless the object has appeared; a failure to do so is logged.
+
+        Args:
+            within_s: Seconds after which a store on the network leaves the blocks; None to wait for it.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +195,7 @@ class ObjectStore(ABC):
 
 
 class Upload:
-    """A stream into a new object, which no reader sees before the stream is closed.
+    """A stream into a new object, which stores of objects show to no reader before the stream is closed.
 
     Args:
         store: The store.
@@ -208,6 +214,7 @@ class Upload:
         self._blocks: Blocks | None = None
         self._may_exist = False
         self._is_given_up = False
+        self._failure: BaseException | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -245,10 +252,11 @@ class Upload:
         return self._size
 
     def write(self, data: Buffer) -> int:
-        """Take bytes and return their number.
+        """Take bytes and return their number; an error gives up the upload, because its object would lack bytes.
 
         Raises:
-            OSError: Bytes of an earlier call could not be uploaded.
+            FileExistsError: The object exists already and may not be replaced.
+            OSError: These bytes, or those of an earlier call, could not be uploaded.
             ValueError: The stream is closed.
         """
         with memoryview(data) as whole, whole.cast("B") as view:
@@ -257,13 +265,12 @@ class Upload:
                 return size
             if self.closed:
                 raise ValueError(f"Cannot write to {self._location}: it is closed.")
-            taken = 0
-            while taken < size:
-                room = self._store.block_bytes - self._block.tell()
-                if room == 0:  # not sooner: the last block is never empty, and a file of one block is one request
-                    self._send_block()
-                    continue
-                taken += self._block.write(view[taken : taken + room])
+            try:
+                self._take(view)
+            except BaseException as error:
+                self._failure = error
+                self.discard_unfinished()
+                raise
         self._size += size
         return size
 
@@ -272,8 +279,11 @@ class Upload:
 
         Raises:
             FileExistsError: The object exists already and may not be replaced.
-            OSError: The object could not be uploaded; nothing of it is left.
+            OSError: The object could not be uploaded, its blocks by an earlier `write`, or the store's answer was lost.
+                Only then may the object be there, whole; `discard` tells when it is removed.
         """
+        if self._failure is not None:
+            raise OSError(f"Cannot write {self._location}: bytes of it could not be uploaded.") from self._failure
         if self.closed:
             return
         self.closed = self._may_exist = True
@@ -290,7 +300,11 @@ class Upload:
             self._block = io.BytesIO()
 
     def discard(self) -> None:
-        """Make sure that nothing of the object is left, closed or not; a failure to remove it is logged."""
+        """Remove what there is of the object, closed or not; a failure to do so is logged.
+
+        An object that may not replace another one stays once `close` was called: after a lost answer, it may be another
+        writer's.
+        """
         self.discard_unfinished()
         if self._may_exist and not self._if_absent:
             self._may_exist = False
@@ -301,12 +315,21 @@ class Upload:
             except Exception as error:  # the caller has its own failure to report
                 logger.warning("Left behind %s, which no table refers to: %s", self._location, type(error).__name__)
 
-    def discard_unfinished(self) -> None:
-        """Give up the upload if the stream was not closed."""
+    def discard_unfinished(self, within_s: float | None = None) -> None:
+        """Give up the upload if the stream was not closed; `within_s` is as in `Blocks.abort`."""
         if not self.closed and self._process == os.getpid():
             self.closed = self._is_given_up = True
             self._block = io.BytesIO()
-            self._abort()
+            self._abort(within_s)
+
+    def _take(self, view: memoryview) -> None:
+        taken = 0
+        while taken < len(view):
+            room = self._store.block_bytes - self._block.tell()
+            if room == 0:  # not sooner: the last block is never empty, and a file of one block is one request
+                self._send_block()
+                continue
+            taken += self._block.write(view[taken : taken + room])
 
     def _send_block(self) -> None:
         if self._blocks is None:
@@ -316,9 +339,9 @@ class Upload:
         block, self._block = self._block, io.BytesIO()
         self._blocks.send(block)
 
-    def _abort(self) -> None:
+    def _abort(self, within_s: float | None = None) -> None:
         if self._blocks is not None:
-            self._blocks.abort()
+            self._blocks.abort(within_s)
 
 
 _unfinished: WeakSet[Upload] = WeakSet()
@@ -334,9 +357,10 @@ def _discard_at_exit() -> None:
 
 
 def _discard_unfinished() -> None:
+    end_s = time.monotonic() + _AT_EXIT_S
     for upload in list(_unfinished):
         with suppress(Exception):
-            upload.discard_unfinished()
+            upload.discard_unfinished(max(0, end_s - time.monotonic()))
 
 
 class Download(io.RawIOBase):

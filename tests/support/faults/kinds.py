@@ -46,6 +46,7 @@ class Way(Enum):
     STATUS = auto()
     RESET = auto()
     HANG = auto()
+    STALL = auto()  # what it sends is not read any more
     HALF = auto()
     STALE = auto()  # the state before the last commit
 
@@ -78,7 +79,7 @@ class Kind:
     @property
     def is_for_reads(self) -> bool:
         """Whether it makes sense for a call that changes nothing."""
-        return self.effect is Effect.NEVER
+        return self.effect is Effect.NEVER and self.way is not Way.STALL
 
     @property
     def is_for_commits(self) -> bool:
@@ -92,6 +93,8 @@ class Kind:
                 return requests.ConnectionError("connection reset by peer")
             case Way.HANG:
                 return requests.ReadTimeout("no answer in 60 s")
+            case Way.STALL:
+                return requests.ConnectionError("the write operation timed out")
             case Way.HALF:
                 return requests.exceptions.ChunkedEncodingError("connection broken: 10 bytes read, 90 more expected")
             case _:
@@ -137,6 +140,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(way=Way.STATUS, status=504, effect=Effect.BEFORE_NEXT_COMMIT),
     Kind(way=Way.STATUS, status=504, effect=Effect.AT_LAST),
     *(Kind(way=way, effect=effect) for way in (Way.RESET, Way.HANG) for effect in Effect),
+    Kind(way=Way.STALL),
     Kind(way=Way.HALF),
     Kind(way=Way.HALF, effect=Effect.AT_ONCE),
     STALE,

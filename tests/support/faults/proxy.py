@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pyiceberg.table.metadata import TableMetadataUtil
 from support.catalogs.faulty_catalog import NoSnapshotError, beside
 from support.faults.kinds import CONFLICT, Effect, Kind, Way, error_body
-from support.services.readiness import is_readable
+from support.services.readiness import has_hung_up, is_readable
 
 _PATIENCE_S = 60
 _OF_A_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "content-length"}
@@ -157,9 +157,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         request = Request(method=self.command, target=self.path)
-        body = self._body()
         self.proxy.authorizations.add(self.headers.get("Authorization", ""))
         kind = self.proxy.kind_for(request)
+        if kind is not None and kind.way is Way.STALL:
+            has_hung_up(self.connection.fileno(), _PATIENCE_S)
+            self._reset()
+            return
+        body = self._body()
         if request.method not in {"GET", "HEAD"}:
             self.proxy.deliver(Effect.BEFORE_NEXT_COMMIT)
         send = _sender(self.proxy.upstream, request, dict(self.headers.items()), body)

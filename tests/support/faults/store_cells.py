@@ -11,7 +11,7 @@ from typing import Any
 
 from support.catalogs.faulty_catalog import FaultyCatalog, Strike
 from support.faults.catalog_cells import MOST_CALLS
-from support.faults.kinds import KINDS, THROTTLED, Effect, Kind, Way
+from support.faults.kinds import KINDS, READ_KINDS, THROTTLED, Effect, Kind, Way
 from support.faults.operations import Mode, Operation, Phase
 from support.faults.proxy import FaultProxy, Request, WireFault
 from support.faults.writes import Trial, few_retries
@@ -55,8 +55,9 @@ class Cell:
         return WireFault(request=self.pattern, numbers=_EVERY if self.is_lasting else frozenset({1}), kind=self.kind)
 
 
+# Each request meets a store that stops reading: what it sends is bounded apart from the wait for an answer.
 KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
-    lambda cell: (cell.pattern, cell.is_lasting, cell.kind.effect),
+    lambda cell: (cell.pattern, cell.is_lasting, cell.kind.effect, cell.kind.way is Way.STALL),
     lambda cell: (cell.kind, cell.is_lasting),
 )
 
@@ -66,7 +67,7 @@ def kinds_for(pattern: str) -> tuple[Kind, ...]:
     effects = {Effect.NEVER} if pattern in READING else {Effect.NEVER, Effect.AT_ONCE}
     return tuple(
         kind
-        for kind in KINDS
+        for kind in (READ_KINDS if pattern in READING else KINDS)
         if kind.effect in effects
         and kind.way is not Way.STALE
         and kind.status in {None, _BUSY}

@@ -105,7 +105,7 @@ def cells() -> list[Cell]:
         for kind in asked.kinds
         # What hangs takes the product's time-out.
         for is_lasting in (
-            (False, True) if asked.pattern == f"POST {_TABLE}" and kind.way is not Way.HANG else (False,)
+            (False, True) if asked.pattern == f"POST {_TABLE}" and kind.way not in {Way.HANG, Way.STALL} else (False,)
         )
     ]
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from io import BytesIO
+from weakref import WeakSet
 
 import pytest
 
+from iceberg_ds.io import stores
 from iceberg_ds.io.stores import Download, ObjectStore, Upload
 
 LOCATION = "s3://bucket/file.parquet"
@@ -17,6 +19,10 @@ class Store(ObjectStore, dict[str, bytes]):
     """A store of objects by their locations, in memory."""
 
     block_bytes = 100
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted_within_s: list[float | None] = []
 
     def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
         """Make an object appear."""
@@ -58,8 +64,9 @@ class StoredBlocks:
         """Make the object appear."""
         self.store.put(self.location, BytesIO(b"".join([*self.sent, last.getvalue()])), if_absent=self.if_absent)
 
-    def abort(self) -> None:
+    def abort(self, within_s: float | None = None) -> None:
         """Remove the blocks."""
+        self.store.aborted_within_s.append(within_s)
         self.sent.clear()
 
 
@@ -114,6 +121,81 @@ def test_encoder_that_writes_its_end_after_the_file_was_given_up_is_heard_and_fo
 
     assert upload.write(b"footer") == 6
     assert store == {}
+
+
+class ShakyBlocks(StoredBlocks):
+    """Blocks of which the second is lost on its way."""
+
+    def send(self, block: BytesIO) -> None:
+        """Send a block."""
+        super().send(block)
+        if len(self.sent) == 2:
+            self.sent.pop()
+            raise ConnectionError("a hiccup")
+
+
+class ShakyStore(Store):
+    """A store that loses a block."""
+
+    def begin(self, location: str, *, if_absent: bool) -> StoredBlocks:
+        """Begin a large object."""
+        return ShakyBlocks(self, location, if_absent)
+
+
+def test_file_that_lacks_a_block_never_appears() -> None:
+    """A file without some of its bytes would appear, because only one of the writes into it failed."""
+    store = ShakyStore()
+    upload = upload_to(store)
+    upload.write(bytes(150))
+    with pytest.raises(ConnectionError, match="a hiccup"):
+        upload.write(bytes(100))
+    upload.write(bytes(100))  # as an encoder does that is closed later
+
+    with pytest.raises(OSError, match=f"Cannot write {LOCATION}: bytes of it could not be uploaded"):
+        upload.close()
+    assert store == {}
+    assert store.aborted_within_s == [None]
+
+
+def test_open_files_of_an_interpreter_that_ends_share_a_short_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python worker with many open files would wait for a store that is away, for each file anew."""
+    monkeypatch.setattr(stores, "_unfinished", WeakSet())
+    uploads = [upload_to(store) for _ in range(2)]
+    for upload in uploads:
+        upload.write(bytes(150))
+    clock_s = iter((0.0, 1.0, 7.0))
+    monkeypatch.setattr(stores.time, "monotonic", lambda: next(clock_s))
+
+    stores._discard_unfinished()
+
+    assert store.aborted_within_s == [4, 0]
+
+
+class ForgetfulStore(Store):
+    """A store whose answers are lost."""
+
+    def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
+        """Make an object appear, and say nothing."""
+        super().put(location, data, if_absent=if_absent)
+        raise ConnectionError("no answer")
+
+
+@pytest.mark.parametrize(("if_absent", "left"), [(True, {LOCATION: b"rows"}), (False, {})])
+def test_file_whose_answer_was_lost_is_removed_unless_it_may_be_anothers(
+    *, if_absent: bool, left: dict[str, bytes]
+) -> None:
+    """A failed commit would remove the metadata file of the writer that won, or a failed task leave its file."""
+    store = ForgetfulStore()
+    upload = Upload(store, LOCATION, if_absent=if_absent)
+    upload.write(b"rows")
+    with pytest.raises(ConnectionError, match="no answer"):
+        upload.close()
+
+    upload.discard()
+
+    assert store == left
 
 
 def test_file_that_is_given_up_after_it_appeared_is_removed(store: Store) -> None:
