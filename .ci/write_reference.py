@@ -15,8 +15,10 @@ from pyspark.sql import types as spark
 import iceberg_ds
 from iceberg_ds import cli, errors
 from iceberg_ds.metrics.instruments import INSTRUMENTS
+from iceberg_ds.options.declaring import options_table
 from iceberg_ds.options.other_writers import foreign_table
-from iceberg_ds.options.sink_options import options_table
+from iceberg_ds.options.read_options import READ_OPTIONS
+from iceberg_ds.options.sink_options import OPTIONS
 from iceberg_ds.options.table_properties import COLUMN_TYPES, RESERVED, TYPES, Check
 from iceberg_ds.table.spark_types import UnsupportedTypeError, column_type
 
@@ -147,7 +149,8 @@ def metrics_table() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    "options.md": options_table,
+    "options.md": lambda: options_table(OPTIONS),
+    "reading.md": lambda: options_table(READ_OPTIONS),
     "properties.md": properties_table,
     "types.md": types_table,
     "errors.md": errors_table,

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from iceberg_ds.errors import OptionError
+from iceberg_ds.options.declaring import Option
 from iceberg_ds.options.other_writers import ALIASES, NOT_OURS, refusal_of_setting
 from iceberg_ds.options.rules import broken_rules
-from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, ROUTE_OPTIONS_PREFIX, Option, SinkOptions
+from iceberg_ds.options.sink_options import CATALOG_PREFIX, OPTIONS, ROUTE_OPTIONS_PREFIX, SinkOptions
 from iceberg_ds.secrets import holds_secret, is_credential, mask_name, mask_value, refused_value
 from iceberg_ds.table.names import parse_identifier
 

@@ -18,7 +18,7 @@ from iceberg_ds.reading.change_history import Bound, ChangeRange, find_range
 from iceberg_ds.reading.change_rows import net_changes, with_updates, without_carry_overs
 from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
 from iceberg_ds.reading.read import Reader, check_arguments, how_read, planned_rows, session_options, why_by_python
-from iceberg_ds.reading.request import CHANGES_AFTER, CHANGES_FROM, PlannedRead, ReadRequest, read_options, time_ms
+from iceberg_ds.reading.request import PlannedRead, ReadRequest, read_options, time_ms
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_files import together
 from iceberg_ds.table.lineage import LINEAGE
@@ -189,7 +189,7 @@ def _as_options(found: ChangeRange, schema: Schema) -> dict[str, str]:
     return {
         "snapshot-id": str(found.end_id),
         "schema-id": str(schema.schema_id),
-        CHANGES_FROM if beginning.is_whole else CHANGES_AFTER: str(beginning.snapshot_id),
+        f"changes-{'from' if beginning.is_whole else 'after'}-snapshot-id": str(beginning.snapshot_id),
     }
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TypeVar
 from uuid import UUID
 
 from pyiceberg.io import FileIO
@@ -25,9 +24,10 @@ from iceberg_ds.expressions.literals import parsed
 from iceberg_ds.expressions.parser import Tree, parse_predicate, texts_in
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.expressions.types import TIME
-from iceberg_ds.options.parse import name_hint, options_of_call, parse_options
+from iceberg_ds.options.declaring import Option
+from iceberg_ds.options.parse import options_of_call
+from iceberg_ds.options.read_options import BATCH_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, ReadOptions, parse_read_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.parsing import boolean, integer, one_of, positive_integer, writer_name
 from iceberg_ds.reading.change_history import Beginning, changed_snapshots
 from iceberg_ds.reading.change_scan import plan_changes
 from iceberg_ds.reading.extras import CHANGE_COLUMNS, CHANGE_TYPE, EXTRAS, PARTITION, extra_field
@@ -35,7 +35,7 @@ from iceberg_ds.reading.metadata_tables import METADATA_TABLES
 from iceberg_ds.reading.partition_column import partition_type
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
 from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
-from iceberg_ds.secrets import mask_name, masked_problem
+from iceberg_ds.secrets import masked_problem
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.lineage import LINEAGE
@@ -44,27 +44,7 @@ from iceberg_ds.table.spark_types import UnreadTypeError, spark_type
 
 logger = logging.getLogger(__name__)
 
-# What a read takes of the options of a write, beside the catalog's properties.
-_OF_WRITES = frozenset({"table", "path", "namespace", "catalog", "warehouse", "branch", "case-sensitive", "time-zone"})
-CHANGES_AFTER, CHANGES_FROM = "changes-after-snapshot-id", "changes-from-snapshot-id"
-_OF_BATCHES = ("snapshot-id", "as-of-timestamp", "tag", "schema-id", CHANGES_AFTER, CHANGES_FROM)
-_OF_STREAMS = (
-    "starting-snapshot-id",
-    "stream-from-timestamp",
-    "on-change",
-    "keys",
-    "streaming-max-files-per-micro-batch",
-    "streaming-max-rows-per-micro-batch",
-    "streaming-skip-overwrite-snapshots",
-    "streaming-skip-delete-snapshots",
-    "consumer-id",
-)
-_OF_READS = (*_OF_BATCHES, *_OF_STREAMS, "columns", "where")
-_CATALOG_PREFIX = "catalog."
 _LEAST_LEVELS = 2  # of a table that has metadata tables: a namespace and a name
-_ON_CHANGE = tuple(choice.value for choice in OnChange)
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,28 +79,21 @@ class ReadRequest:
         Raises:
             OptionError: An option is unknown or malformed.
         """
-        own = {key: text for key, text in given.items() if key in _OF_READS}
-        of_writes = {key: text for key, text in given.items() if key not in own}
-        name = str(given.get("table") or given.get("path"))
-        for key in of_writes:
-            if key not in _OF_WRITES and not key.startswith(_CATALOG_PREFIX):
-                names = sorted((*_OF_READS, *_OF_WRITES - {"path"}))
-                hint = name_hint(key, names, [*names, f"{_CATALOG_PREFIX}*"])
-                raise OptionError(f"Cannot read {name}: option '{mask_name(key)}' is none of a read: {hint}")
-        parsed = parse_options(of_writes)
+        options = parse_read_options(given)
+        branch = options.of_table.branch
         return cls(
-            options=parsed,
+            options=options.of_table,
             choice=SnapshotChoice(
-                snapshot_id=_number(name, "snapshot-id", own.get("snapshot-id")),
-                as_of_ms=_number(name, "as-of-timestamp", own.get("as-of-timestamp")),
-                branch=parsed.branch,
-                tag=own.get("tag"),
-                schema_id=_number(name, "schema-id", own.get("schema-id")),
+                snapshot_id=options.snapshot_id,
+                as_of_ms=options.as_of_timestamp,
+                branch=branch,
+                tag=options.tag,
+                schema_id=options.schema_id,
             ),
-            columns=None if own.get("columns") is None else _names(name, own["columns"], "columns"),
-            where=own.get("where"),
-            stream=_stream_rules(name, own, parsed.branch or MAIN_BRANCH),
-            beginning=_beginning(name, own),
+            columns=options.columns,
+            where=options.where,
+            stream=_stream_rules(options, branch or MAIN_BRANCH),
+            beginning=_beginning(options),
             given=frozenset(given),
         )
 
@@ -218,7 +191,7 @@ class ReadRequest:
         Raises:
             OptionError: An option of streams is given.
         """
-        self._refuse(_OF_STREAMS, "batch")
+        self._refuse(STREAM_OPTIONS, "batch")
 
     def refuse_options_of_batches(self) -> None:
         """Refuse what only a batch can do.
@@ -227,7 +200,7 @@ class ReadRequest:
             OptionError: An option of batches is given, or `_partition`, whose type changes with the table's specs; or
                 changes would not tell what became of each row.
         """
-        self._refuse(_OF_BATCHES, "stream")
+        self._refuse(BATCH_OPTIONS, "stream")
         if PARTITION in (self.columns or ()):
             raise OptionError(f"Cannot read {self.name}: column '{PARTITION}' is none of a stream: leave it out.")
         if self.stream.on_change is OnChange.CHANGES and CHANGE_TYPE not in (self.columns or CHANGE_COLUMNS):
@@ -242,10 +215,10 @@ class ReadRequest:
         Raises:
             OptionError: An option of such a read, or of streams, is given.
         """
-        self._refuse(_OF_READS, "read of changes")
+        self._refuse(READ_OPTIONS, "read of changes")
 
-    def _refuse(self, names: Iterable[str], kind: str) -> None:
-        for key in sorted(self.given.intersection(names)):
+    def _refuse(self, options: Iterable[Option], kind: str) -> None:
+        for key in sorted(self.given.intersection(option.name for option in options)):
             raise OptionError(f"Cannot read {self.name}: option '{key}' is none of a {kind}: leave it out.")
 
     def plan(self, loaded: LoadedTable, *, prunes: bool = True) -> PlannedRead:
@@ -524,58 +497,31 @@ def time_ms(table: str, as_of: datetime | int | str | None, argument: str = "as_
     return int(moment.timestamp() * 1000)
 
 
-def _stream_rules(name: str, own: Mapping[str, str], branch: str) -> StreamRules:
-    """Return what the options of a stream say.
-
-    Raises:
-        OptionError: One is malformed, or two contradict each other.
-    """
-    after = _number(name, "starting-snapshot-id", own.get("starting-snapshot-id"))
-    since = _number(name, "stream-from-timestamp", own.get("stream-from-timestamp"))
-    if after is not None and since is not None:
-        raise OptionError(
-            f"Cannot read {name}: options starting-snapshot-id and stream-from-timestamp say where the stream begins: "
-            "give one of them."
-        )
-    on_change = OnChange(_parsed(name, "on-change", own, one_of(*_ON_CHANGE)) or OnChange.FAIL)
-    if "keys" in own and on_change is not OnChange.CHANGES:
-        raise OptionError(f"Cannot read {name}: option keys goes with on-change=changes: give both, or neither.")
-    keys = _names(name, own["keys"], "keys") if "keys" in own else ()
-    if "keys" in own and not keys:
-        raise OptionError(f"Cannot read {name}: keys names no column. Leave it out for no updates.")
-    skipping = [
-        operation
-        for operation in (Operation.OVERWRITE, Operation.DELETE)
-        if _parsed(name, f"streaming-skip-{operation.value}-snapshots", own, boolean)
-    ]
+def _stream_rules(options: ReadOptions, branch: str) -> StreamRules:
+    skips = {
+        Operation.OVERWRITE: options.streaming_skip_overwrite_snapshots,
+        Operation.DELETE: options.streaming_skip_delete_snapshots,
+    }
     return StreamRules(
         branch=branch,
-        after_snapshot_id=after,
-        since_ms=since,
-        on_change=on_change,
-        keys=keys,
-        skipped=frozenset(skipping),
-        consumer_id=_parsed(name, "consumer-id", own, writer_name),
+        after_snapshot_id=options.starting_snapshot_id,
+        since_ms=options.stream_from_timestamp,
+        on_change=OnChange(options.on_change),
+        keys=options.keys or (),
+        skipped=frozenset(operation for operation, is_skipped in skips.items() if is_skipped),
+        consumer_id=options.consumer_id,
         limits=Limits(
-            files=_parsed(name, "streaming-max-files-per-micro-batch", own, positive_integer),
-            rows=_parsed(name, "streaming-max-rows-per-micro-batch", own, positive_integer),
+            files=options.streaming_max_files_per_micro_batch, rows=options.streaming_max_rows_per_micro_batch
         ),
     )
 
 
-def _beginning(name: str, own: Mapping[str, str]) -> Beginning | None:
-    """Return where changes begin.
-
-    Raises:
-        OptionError: Two options say it.
-    """
-    if CHANGES_AFTER in own and CHANGES_FROM in own:
-        raise OptionError(f"Cannot read {name}: {CHANGES_AFTER} and {CHANGES_FROM} exclude each other. Give one.")
-    for option in (CHANGES_AFTER, CHANGES_FROM):
-        number = _number(name, option, own.get(option))
-        if number is not None:
-            return Beginning(snapshot_id=number, is_whole=option == CHANGES_FROM)
-    return None
+def _beginning(options: ReadOptions) -> Beginning | None:
+    """Return where changes begin; None to read rows."""
+    after, first = options.changes_after_snapshot_id, options.changes_from_snapshot_id
+    if first is not None:
+        return Beginning(snapshot_id=first, is_whole=True)
+    return None if after is None else Beginning(snapshot_id=after, is_whole=False)
 
 
 def _is_as_spark_writes(text: str) -> bool:
@@ -585,28 +531,3 @@ def _is_as_spark_writes(text: str) -> bool:
     with suppress(ValueError):
         return str(parsed(text, TIME, None).as_py().isoformat("microseconds")) == text
     return True
-
-
-def _number(name: str, option: str, text: str | None) -> int | None:
-    return None if text is None else _parsed(name, option, {option: text}, integer)
-
-
-def _parsed(name: str, option: str, own: Mapping[str, str], parse: Callable[[str], _Value]) -> _Value | None:
-    if option not in own:
-        return None
-    try:
-        return parse(own[option])
-    except ValueError as problem:
-        raise OptionError(f"Cannot read {name}: option '{option}' is {own[option]!r}, {problem}.") from None
-
-
-def _names(name: str, text: str, option: str) -> tuple[str, ...]:
-    if not text.lstrip().startswith("["):
-        return tuple(part.strip() for part in text.split(","))
-    try:
-        return tuple(map(str, json.loads(text)))
-    except ValueError:
-        raise OptionError(
-            f"Cannot read {name}: option '{option}' is no list in JSON. Write names with commas between them, or a "
-            'list such as ["id", "a,b"].'
-        ) from None

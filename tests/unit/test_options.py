@@ -10,8 +10,10 @@ import pytest
 
 from iceberg_ds.deletes.upsert import upsert_into
 from iceberg_ds.errors import OptionError
+from iceberg_ds.options.declaring import Option, options_table
 from iceberg_ds.options.parse import SPARK_KEYS, given_options, options_of_call, parse_options
-from iceberg_ds.options.sink_options import OPTIONS, options_table
+from iceberg_ds.options.read_options import READ_OPTIONS
+from iceberg_ds.options.sink_options import OPTIONS
 
 SECRET = "hunter2-s3cr3t"  # noqa: S105  # the thing to hide
 
@@ -409,14 +411,15 @@ def test_property_that_only_sounds_like_a_secret_is_taken(option: str) -> None:
     parse_options({"table": "db.t", option: "1"})
 
 
-def test_documented_table_has_every_option_once() -> None:
+@pytest.mark.parametrize("declared", [OPTIONS, READ_OPTIONS], ids=["writes", "reads"])
+def test_documented_table_has_every_option_once(declared: tuple[Option, ...]) -> None:
     """The page of options would not tell of one."""
-    table = options_table()
+    table = options_table(declared)
 
-    for option in OPTIONS:
+    for option in declared:
         assert table.count(f"| `{option.name}` |") == 1
         assert option.doc in table
-    assert len(table.splitlines()) == len(OPTIONS) + 2
+    assert len(table.splitlines()) == len(declared) + 2
 
 
 def test_namespace_completes_a_bare_name() -> None:

@@ -10,9 +10,10 @@ from operator import or_
 import pytest
 
 from iceberg_ds.errors import OptionError
+from iceberg_ds.options.declaring import Option
 from iceberg_ds.options.parse import parse_options
 from iceberg_ds.options.rules import ANY_KIND, RULES, Kind, Rule, broken_rules, check_kind
-from iceberg_ds.options.sink_options import OPTIONS, Option, SinkOptions
+from iceberg_ds.options.sink_options import OPTIONS, SinkOptions
 
 # Texts of options that name no value in a rule. All columns are one, and both branches, so that rules which are about
 # that are broken.
