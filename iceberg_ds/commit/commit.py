@@ -88,7 +88,7 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.local_paths import is_local, local_size
 from iceberg_ds.messages import TaskCommit, check_rows, complete_commits, reported_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
-from iceberg_ds.metrics.report import TaskFigures
+from iceberg_ds.metrics.report import figures_of
 from iceberg_ds.plan import (
     ERRORS,
     BadRowPolicy,
@@ -285,7 +285,7 @@ def commit_write(
         RowCountError: Rows were lost or doubled on the way; nothing was committed, and the files were deleted.
     """
     commits = complete_commits(messages, epoch_id=epoch_id)
-    with metered(catalog.reporting, commits[0].write, TaskFigures.of(commits)) as meter:
+    with metered(catalog.reporting, commits[0].write, figures_of(commits)) as meter:
         return end_commit(catalog, commits[0].write, commit_to_branch(catalog, commits, meter), publish)
 
 

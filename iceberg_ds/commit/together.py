@@ -60,7 +60,7 @@ from iceberg_ds.io.cleanup import Proof
 from iceberg_ds.messages import TaskCommit, complete_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered
 from iceberg_ds.metrics.delivery import waiting_once
-from iceberg_ds.metrics.report import TaskFigures
+from iceberg_ds.metrics.report import figures_of
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
@@ -128,7 +128,7 @@ def giving_up(
     except BaseException as failure:
         with waiting_once():
             for write in writes() if callable(writes) else writes:
-                meter = CommitMeter(write.commits[0].write, TaskFigures.of(write.commits))
+                meter = CommitMeter(write.commits[0].write, figures_of(write.commits))
                 meter.gave_up(give_up_write(catalog, write.table, write.commits, write.rewrite))
                 hand_out(catalog.reporting, meter, None, of_others=failure)
         raise
@@ -276,7 +276,7 @@ def _tell_once(catalog: CatalogClient, level: int, text: str, *arguments: object
 @tidying_metadata()
 def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None) -> CommitResult:
     """Commit the write of one table, made anew as often as others make its rewrite stale."""
-    with metered(catalog.reporting, write.commits[0].write, TaskFigures.of(write.commits)) as meter:
+    with metered(catalog.reporting, write.commits[0].write, figures_of(write.commits)) as meter:
         while True:
             commits = complete_commits(write.commits, epoch_id=epoch_id)
             try:
@@ -370,7 +370,7 @@ class _Part:
         self._catalog = catalog
         self._write = write
         self._identity = write.commits[0].write
-        self._meter = CommitMeter(self._identity, TaskFigures.of(write.commits))
+        self._meter = CommitMeter(self._identity, figures_of(write.commits))
         self._meter.files_at_stake = with_rewritten(Added.of(write.commits), write.rewrite).file_count
         self._update: SnapshotUpdate | None = None
         self._epoch_id: int | None = None

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.delivery import Reporter, described
+from iceberg_ds.metrics.delivery import described
 from iceberg_ds.metrics.following import Files, ReportFiles
 from iceberg_ds.metrics.report import CommitReport
 
@@ -53,12 +53,18 @@ class ReportFollower:
     """Hands over reports until it is closed; see `follow_reports`. Closes itself at the end of `with`."""
 
     def __init__(
-        self, files: ReportFiles, reporter: Reporter, interval_s: float, position: _Position | None, *, from_start: bool
+        self,
+        file: Files,
+        reporter: Callable[[CommitReport], object],
+        *,
+        interval_s: float,
+        from_start: bool,
+        position: str | os.PathLike[str] | None,
     ) -> None:
-        self._files = files
+        self._position = None if position is None else _Position(Path(position).expanduser().absolute())
+        self._files = ReportFiles(file)
         self._reporter = reporter
         self._interval_s = interval_s
-        self._position = position
         self._has_warned = False
         self._missed = self._begin(from_start=from_start)
         self._is_closed = threading.Event()
@@ -168,8 +174,7 @@ def follow_reports(
     """
     if not 0 < interval_s <= threading.TIMEOUT_MAX:
         raise OptionError(f"Cannot look for reports every {interval_s:g} s: expected seconds above 0.")
-    kept = None if position is None else _Position(Path(position).expanduser().absolute())
-    return ReportFollower(ReportFiles(file), reporter, interval_s, kept, from_start=from_start)
+    return ReportFollower(file, reporter, interval_s=interval_s, from_start=from_start, position=position)
 
 
 def _ignore(_: CommitReport) -> None:

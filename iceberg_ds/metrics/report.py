@@ -18,9 +18,7 @@ from iceberg_ds._version import __version__
 from iceberg_ds.errors import CommitConflictError, CommitStateUnknownError, IcebergSinkError
 from iceberg_ds.messages import TaskCommit
 
-# How a commit ended. `replayed`: the table had the write already, or passes its number over; `empty`: there was nothing
-# to add; `conflict`: other writers won, nothing was committed; `unknown`: it may be committed; `failed`: nothing was.
-# `maintained` is none of a commit: maintenance of the table has ended, as `error` says if it failed.
+# How a commit ended, as `CommitReport` says; `maintained` is none of a commit.
 Outcome: TypeAlias = Literal["committed", "replayed", "empty", "conflict", "unknown", "failed", "maintained"]
 OUTCOMES: tuple[Outcome, ...] = ("committed", "replayed", "empty", "conflict", "unknown", "failed")
 
@@ -115,32 +113,32 @@ class TaskFigures:
     def __post_init__(self) -> None:
         object.__setattr__(self, "bad_rows", _Counts(self.bad_rows))
 
-    @classmethod
-    def of(cls, commits: Sequence[TaskCommit]) -> TaskFigures:
-        """Return the figures of the tasks that sent these messages."""
-        taken = [commit.metrics for commit in commits if commit.metrics is not None]
-        if not taken:
-            return cls()
-        seconds = [metrics.seconds for metrics in taken]
-        newest = [metrics.newest_event_us for metrics in taken if metrics.newest_event_us is not None]
-        return cls(
-            tasks=len(taken),
-            rows=sum(commit.counts.received for commit in commits),
-            bytes=sum(metrics.received_bytes for metrics in taken),
-            seconds_min=min(seconds),
-            seconds_median=median(seconds),
-            seconds_max=max(seconds),
-            small_tasks=sum(commit.rows is not None for commit in commits),
-            spilled_bytes=sum(metrics.spilled_bytes for metrics in taken),
-            newest_event_ms=max(newest) // 1000 if newest else None,
-            bad_rows=sum((Counter(commit.bad.counts) for commit in commits if commit.bad is not None), Counter()),
-        )
-
     def summary(self) -> dict[str, str]:
         """Return the figures as entries of a snapshot's summary."""
         told = {name.replace("_", "-"): value for name, value in asdict(self).items() if value is not None}
         told |= {f"bad-rows.{reason}": count for reason, count in told.pop("bad-rows").items()}
         return {f"{SUMMARY_PREFIX}{name}": _shown(value) for name, value in told.items()}
+
+
+def figures_of(commits: Sequence[TaskCommit]) -> TaskFigures:
+    """Return the figures of the tasks that sent these messages."""
+    taken = [commit.metrics for commit in commits if commit.metrics is not None]
+    if not taken:
+        return TaskFigures()
+    seconds = [metrics.seconds for metrics in taken]
+    newest = [metrics.newest_event_us for metrics in taken if metrics.newest_event_us is not None]
+    return TaskFigures(
+        tasks=len(taken),
+        rows=sum(commit.counts.received for commit in commits),
+        bytes=sum(metrics.received_bytes for metrics in taken),
+        seconds_min=min(seconds),
+        seconds_median=median(seconds),
+        seconds_max=max(seconds),
+        small_tasks=sum(commit.rows is not None for commit in commits),
+        spilled_bytes=sum(metrics.spilled_bytes for metrics in taken),
+        newest_event_ms=max(newest) // 1000 if newest else None,
+        bad_rows=sum((Counter(commit.bad.counts) for commit in commits if commit.bad is not None), Counter()),
+    )
 
 
 def _shown(value: float) -> str:
@@ -177,7 +175,9 @@ class CommitReport:
         table: Identifier of the table, such as `db.events`.
         table_uuid: The table's UUID; empty for maintenance.
         branch: Branch that was written or maintained.
-        outcome: How it ended.
+        outcome: How it ended. `committed`; `replayed`: the table had the write already, or passes its number over;
+            `empty`: there was nothing to add; `conflict`: other writers won, nothing was committed; `unknown`: it may
+            be committed; `failed`: nothing was. `maintained`: maintenance has ended, as `error` says if it failed.
         at_ms: When it ended, in milliseconds since 1970 in UTC, by the clock of the committing machine.
         duration_ms: Milliseconds from the tasks' messages to the end, tidying up included.
         stream: The stream's name (`stream-name`) or the application's (`txn-app-id`); None without one.

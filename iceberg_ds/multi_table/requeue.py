@@ -63,8 +63,6 @@ _OURS = ("txn-app-id", "txn-version", "txnappid", "txnversion")
 # Summary key, in the table, of the call that wrote a batch: a batch that was skipped has no snapshot of this call.
 _CALL_KEY = "requeue-call"
 
-Transform = Callable[[DataFrame], DataFrame]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequeueResult:
@@ -110,7 +108,7 @@ def requeue(
     table: str,
     *,
     options: Mapping[str, str] | None = None,
-    transform: Transform | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> RequeueResult:
     """Write the rows that `on-bad-row=quarantine` kept back from a table into it, each exactly once.
 
@@ -464,7 +462,7 @@ def _of_tables(found: pa.Table, names: Iterable[str]) -> pa.Table:
     return found.filter(pc.is_in(found.column("table"), pa.array(names, pa.string())))
 
 
-def _frame(spark: SparkSession, kept: pa.Table, transform: Transform | None) -> DataFrame:
+def _frame(spark: SparkSession, kept: pa.Table, transform: Callable[[DataFrame], DataFrame] | None) -> DataFrame:
     if transform is not None:
         columns = StructType.fromJson(json.loads(QUARANTINE_COLUMNS))
         rows = [tuple(row[name] for name in columns.names) for row in kept.to_pylist()]

@@ -14,7 +14,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.reading.read import is_case_sensitive
 from iceberg_ds.row_level.assignments import Assignments
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
-from iceberg_ds.row_level.clauses import Clause, Clauses, Delete, Insert, OfTarget, Update
+from iceberg_ds.row_level.clauses import Clause, Clauses, Delete, Insert, Update
 from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
 from iceberg_ds.row_level.result import RowLevelResult
 from iceberg_ds.spark.sql_text import refusing_sql
@@ -38,9 +38,9 @@ def merge(  # noqa: PLR0913  # all but three by name
     options: Mapping[str, str] | None = None,
     branch: str | None = None,
     on: str | Sequence[str],
-    when_matched: OfTarget | Sequence[OfTarget] = (),
+    when_matched: Update | Delete | Sequence[Update | Delete] = (),
     when_not_matched: Insert | Sequence[Insert] = (),
-    when_not_matched_by_source: OfTarget | Sequence[OfTarget] = (),
+    when_not_matched_by_source: Update | Delete | Sequence[Update | Delete] = (),
     mode: Mode | None = None,
     isolation_level: Isolation | None = None,
 ) -> RowLevelResult:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
+import typing
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ FUNCTIONS = {name: thing for name, thing in PUBLIC.items() if inspect.isfunction
 RESULTS = {name: thing for name, thing in PUBLIC.items() if dataclasses.is_dataclass(thing)}
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
 OF_OTHERS = {"None", "int", "DataFrame", "Callable[[DataFrame, int], None]", "Cut | None", "Iterator[None]"}
+FOR_SPARK = {"IcebergSink", "IcebergSource"}  # what they take and return Spark knows by its own classes
 ABOUT_A_TABLE = (
     *("check", "convert_deletes", "expire_snapshots", "fast_forward", "maintain", "publish", "remove_orphan_files"),
     *(
@@ -87,6 +91,63 @@ def test_result_is_frozen_and_every_attribute_is_explained(name: str) -> None:
 def test_function_returns_what_is_public(name: str) -> None:
     """A user could not name the type of a result."""
     assert inspect.signature(FUNCTIONS[name]).return_annotation in OF_OTHERS | CLASSES.keys()
+
+
+def called_of(name: str) -> list[Any]:
+    """Return what of a public name has types: a function; a class, its methods and properties."""
+    if name in FUNCTIONS:
+        return [FUNCTIONS[name]]
+    own = [kind for kind in CLASSES[name].__mro__ if kind.__module__.startswith("iceberg_ds")]
+    found = [value for kind in own for one, value in vars(kind).items() if not one.startswith("_")]
+    found += [] if name in RESULTS else [CLASSES[name].__init__]
+    plain = [getattr(value, "fget", None) or getattr(value, "__func__", value) for value in found]
+    return [CLASSES[name], *filter(inspect.isfunction, plain)]
+
+
+def types_of(thing: Any) -> dict[str, Any]:
+    """Return the types of parameters and result, or of attributes, without aliases; those for types alone too."""
+    names: dict[str, Any] = {}
+    for module in {one.__module__ for one in getattr(thing, "__mro__", (thing,)) if one.__module__ != "builtins"}:
+        for node in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                exec(compile(ast.Module(node.body, []), module, "exec"), names)  # noqa: S102  # its imports
+    return {
+        name: kind for name, kind in typing.get_type_hints(thing, localns=names).items() if not name.startswith("_")
+    }
+
+
+def parts(kind: Any) -> Iterator[Any]:
+    """Yield the classes that a type is made of, and the texts that it allows."""
+    inner = kind if isinstance(kind, list) else typing.get_args(kind)
+    if not inner:
+        yield kind
+    for one in inner:
+        yield from parts(one)
+
+
+def explained(thing: Any, name: str) -> str:
+    """Return what docstrings say of an argument or attribute, that of the function which they refer to included."""
+    docstring = inspect.getdoc(thing) or ""
+    found = re.search(rf"^    {name}: .*(\n     .*)*", docstring, re.MULTILINE)
+    text = found[0] if found else docstring
+    other = re.search(r": As `(\w+)`", text)
+    return text + explained(FUNCTIONS[other[1]], name) if other else text
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() | CLASSES.keys() - FOR_SPARK))
+def test_types_of_a_public_name_are_public(name: str) -> None:
+    """A user could not name the type of a result, or what an argument takes, or find the texts that it allows."""
+    private: list[str] = []
+    for thing in called_of(name):
+        for what, kind in types_of(thing).items():
+            for part in parts(kind):
+                is_own = inspect.isclass(part) and part.__module__.startswith("iceberg_ds")
+                # A protocol need not be named by who has what it describes.
+                is_hidden = is_own and part not in CLASSES.values() and not getattr(part, "_is_protocol", False)
+                is_untold = isinstance(part, str) and f"`{part}`" not in explained(thing, what)
+                private += [f"{thing.__qualname__}, {what}: {part}"] if is_hidden or is_untold else []
+
+    assert private == []
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
