@@ -28,9 +28,7 @@ def _names(text: str) -> tuple[str, ...]:
     try:
         return tuple(map(str, json.loads(text)))
     except ValueError:
-        raise ValueError(
-            'it is no list in JSON: expected names with commas between them, or a list such as ["id", "a,b"]'
-        ) from None
+        raise ValueError('expected names with commas between them, or a list in JSON such as ["id", "a,b"]') from None
 
 
 @dataclass(frozen=True, kw_only=True)

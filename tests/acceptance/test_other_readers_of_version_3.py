@@ -26,6 +26,7 @@ from support.tables.sink import Sink, embedded_options
 import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.table.variant import knowing_variants
 
 VERSION_3 = {"format_version": "3"}
 Rows = list[tuple[Any, ...]]
@@ -100,7 +101,9 @@ class Made:
 
     def load(self, name: str) -> StaticTable:
         """Load a table as another process does."""
-        return StaticTable.from_metadata(self.house.table(f"db.{name}").metadata_location)
+        location = self.house.table(f"db.{name}").metadata_location
+        with knowing_variants():
+            return StaticTable.from_metadata(location)
 
     def folder(self, name: str) -> Path:
         """Return the folder of a table."""

@@ -469,7 +469,7 @@ def test_wrong_arguments_are_refused(spark: SparkSession, house: Warehouse) -> N
     assert "snapshot_id and tag name a snapshot each" in refusal(snapshot_id=5, tag="old")
     assert "reader is 'fast', expected one of auto, spark, python" in refusal(reader="fast")
     assert "option 'partition-by' is none of a read" in refusal(options={**house.options, "partition-by": "id"})
-    assert "option keys goes with on-change=changes" in refusal(options={**house.options, "keys": "id"})
+    assert "option 'keys' goes with on-change=changes" in refusal(options={**house.options, "keys": "id"})
     assert "where is no predicate on its columns: [UNRESOLVED_COLUMN" in refusal(where="nope = 1")
     assert "where is no predicate on its columns: " in refusal(where="nope = 1", reader="python")
     assert "where is no predicate on its columns: [PARSE_SYNTAX_ERROR]" in refusal(where="id = = 1")

@@ -328,11 +328,11 @@ def test_keys_that_are_equal_numbers_are_one_key(sink: Sink) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "expected"),
     [
-        ({"keys": "id"}, OptionError, "option keys goes with on-change=changes"),
+        ({"keys": "id"}, OptionError, "option 'keys' goes with on-change=changes"),
         ({**CHANGES, "keys": "nope"}, OptionError, "it has no column 'nope'"),
         ({**CHANGES, "keys": "_pos"}, OptionError, "'_pos' is no column of the table"),
-        ({**CHANGES, "keys": "[id"}, OptionError, "option 'keys' is no list in JSON"),
-        ({**CHANGES, "keys": "[]"}, OptionError, "keys names no column"),
+        ({**CHANGES, "keys": "[id"}, OptionError, r"option 'keys' is '\[id': expected names with commas"),
+        ({**CHANGES, "keys": "[]"}, OptionError, "option 'keys' names no column"),
         ({**CHANGES, "columns": "id, name"}, OptionError, "columns lacks '_change_type'"),
         ({"snapshotid": "1"}, OptionError, r"option 'snapshotid' is none of a read: did you mean 'snapshot-id'\?"),
         ({"nothing-like-it": "1"}, OptionError, r"none of a read: known options: .*warehouse, where, catalog\.\*"),

@@ -619,7 +619,7 @@ def test_columns_and_rows_are_chosen(sink: Sink) -> None:
         ({"streaming_max_files_per_micro_batch": "0"}, "expected a whole number above 0"),
         ({"streaming_max_rows_per_micro_batch": "x"}, "expected a whole number above 0"),
         ({"streaming_skip_delete_snapshots": "yes"}, "expected true or false"),
-        ({"starting_snapshot_id": "1", "stream_from_timestamp": "2"}, "give one of them"),
+        ({"starting_snapshot_id": "1", "stream_from_timestamp": "2"}, "both say where the stream begins: give one"),
         ({"snapshot_id": "1"}, "option 'snapshot-id' is none of a stream"),
         ({"tag": "x"}, "option 'tag' is none of a stream"),
     ],
