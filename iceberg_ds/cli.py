@@ -617,7 +617,7 @@ def _serve(look: Callable[[], list[Look]], port: int, address: str) -> None:
 
 @contextmanager
 def _errors_shown() -> Iterator[None]:
-    """Turn errors of the sink into a message and an exit code: 2 for wrong options, 1 for the others."""
+    """Turn errors of the sink into a message and an exit code: 2 for wrong options, 1 for other errors."""
     try:
         yield
     except OptionError as error:
@@ -657,7 +657,7 @@ def _working(master: str | None, remote: str | None, name: str) -> Iterator[Spar
 
 @contextmanager
 def _session(master: str | None, remote: str | None, name: str = "iceberg-ds check") -> Iterator[SparkSession | None]:
-    """Yield a Spark session, which is stopped at the end; None without `master` and `remote`."""
+    """Yield a Spark session, which is stopped at the end; or None if neither `master` nor `remote` is given."""
     if master is None and remote is None:
         yield None
         return

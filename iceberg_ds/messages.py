@@ -270,7 +270,7 @@ class BadRows:
         counts: How many rows there were, by the first reason of each (a value of `plan.Reason`).
         example: Column and reason of one of them, without its values.
         rows: The rows for the quarantine table; None if there is no such table, or once the commit has taken them.
-        taken: How many of these rows the commit has taken, to write them beside the others.
+        taken: How many of these rows the commit has taken, to write them beside those of other tasks.
     """
 
     counts: Mapping[str, int]
@@ -298,14 +298,14 @@ class TaskCommit(WriterCommitMessage):
         partition_id: Number of the DataFrame's partition, from 0.
         data_files: The files of this attempt, in the order in which `keys` tells of their rows; none without rows.
         manifests: Manifests that name further files of this attempt.
-        refused: Rows that may not be written, so that nothing may be committed; None without such rows.
+        refused: Rows that may not be written, so that nothing may be committed; None if there are none.
         rows: The rows that it hands over instead of writing files; None if it wrote files, or had no rows.
         delete_files: Files of equality deletes that this attempt wrote; empty for a write without keys.
         keys: The report on the keys that it met, even if there were none; None for a write without keys.
         wire_version: Layout of this message.
         counts: How many rows it got from Spark, and how many of them it left out.
         metrics: What it took; None for a task without rows of this table, where it has several.
-        bad: The rows that it could not write as they came; None without such rows.
+        bad: The rows that it could not write as they came; None if there are none.
     """
 
     write: WriteIdentity
@@ -341,8 +341,8 @@ class TablesCommit(WriterCommitMessage):
         received: How many rows it got from Spark.
         commits: One for each table that it wrote, no table twice.
         loose: The rows of other tables.
-        refused: Rows that name no table that may be written, so that nothing may be committed; None without such rows.
-        bad: Such rows, if they go to the quarantine table or are lost; None without such rows.
+        refused: Rows that name no table that may be written, so that nothing may be committed; None if there are none.
+        bad: Such rows, if they go to the quarantine table or are lost; None if there are none.
         epoch: The micro-batch, None for a batch.
         is_overwrite: Whether the write replaces rows of the tables.
         wire_version: Layout of this message.

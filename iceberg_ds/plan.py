@@ -77,7 +77,7 @@ class ChangeFeed:
         sequence: Columns of the DataFrame whose values order events of one key, the first column counts most; with the
             DataFrame's names and types, and ids of their own. Empty if nothing orders the events.
         operation_column: The DataFrame's operation column, or None if all rows are upserts.
-        delete_when: Predicate on columns of the DataFrame; rows that satisfy it are deletes. None without a predicate.
+        delete_when: Predicate on columns of the DataFrame; rows that satisfy it are deletes. None if no row is one.
         is_enforced: Whether a tie is an error; else any one of the tied rows wins.
         trusts_inserts: Whether an insert tells that the table does not have its key, so that nothing must be deleted.
         keeps_deleted: Whether a delete leaves a row of its key, which a column of the table marks.
@@ -625,7 +625,7 @@ class NewTables:
 
     Attributes:
         is_allowed: Whether the write creates tables.
-        known: Whether rows may name a table of which more is known than its name, by identifier in lower case.
+        known: Whether rows may name a table that is known by more than its name, by identifier in lower case.
     """
 
     is_allowed: bool

@@ -190,7 +190,7 @@ def _with_keys(doubtful: pa.RecordBatch | None, read_keys: ReadKeys) -> pa.Recor
 def _compare(
     doubtful: pa.RecordBatch | None, late: pa.Table | None, sequence: Sequence[NestedField]
 ) -> _Outcome | None:
-    """Return the outcome of comparing events with equal keys, or None without events in doubt."""
+    """Return the outcome of comparing events with equal keys, or None if no event is in doubt."""
     if doubtful is None:
         return None
     names = _key_columns(doubtful.schema)
@@ -294,7 +294,7 @@ def _ties(settlement: Settlement) -> list[str]:
         return []
     examples = f" ({'; '.join(settlement.tied_keys)})" if settlement.tied_keys else ""
     reason = (
-        f"{settlement.tied_count} keys have several rows of which none comes last{examples}: give sequence-by=... with "
+        f"{settlement.tied_count} keys have several rows, and none comes last{examples}: give sequence-by=... with "
         "columns that order them, or keys-not-enforced=true if any of them will do"
     )
     return [reason]

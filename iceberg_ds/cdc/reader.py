@@ -106,7 +106,7 @@ class AppendedFeed:
 
     Args:
         added: Which columns to fill in.
-        is_delete: Tells which rows satisfy `delete_when`; None without `delete_when`.
+        is_delete: Tells which rows satisfy `delete_when`; None if there is no `delete_when`.
     """
 
     def __init__(self, added: AddedColumns, is_delete: Callable[[pa.RecordBatch], pa.Array] | None = None) -> None:
@@ -182,7 +182,7 @@ class FeedReader:
         schema: The table's schema.
         case_sensitive: How the DataFrame's columns are found, see `find_position`.
         seed: Seed of the digests: 8 bytes, the same in all tasks of the write.
-        is_delete: Tells which rows satisfy the feed's `delete_when`; None without `delete_when`.
+        is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is no `delete_when`.
         added: Columns to fill in, or None.
     """
 

@@ -45,7 +45,7 @@ class RowDigest:
 
 
 def random_seeds() -> tuple[int, int]:
-    """Return two seeds of `digest_rows` that nobody can know before, so that nobody can prepare rows that collide."""
+    """Return two seeds of `digest_rows` that cannot be known before, so that rows that collide cannot be prepared."""
     return randbits(_SEED_BITS), randbits(_SEED_BITS)
 
 
@@ -75,7 +75,7 @@ def _mixed(digests: pa.Array, column: pa.Array) -> pa.Array:
 
 
 def _mixed_values(digests: pa.Array, values: pa.Array) -> pa.Array:
-    """Return the next digests for values of which none is null."""
+    """Return the next digests for values without nulls."""
     kind = values.type
     if pa.types.is_null(kind):
         return digests

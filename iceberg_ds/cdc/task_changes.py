@@ -192,7 +192,7 @@ class TaskChanges:
         seed: 8 bytes, the same in all tasks of a write and different in every write.
         sorter: Makes a sorter for an order of rows.
         spool: Makes a store that keeps rows in the order in which they come.
-        is_delete: Tells which rows satisfy the feed's `delete_when`; None without `delete_when`.
+        is_delete: Tells which rows satisfy the feed's `delete_when`; None if there is no `delete_when`.
         added: Columns to fill in, or None.
     """
 
@@ -272,7 +272,7 @@ class TaskChanges:
             self._rows.add(changes.rows, own.nbytes)
 
     def keys_to_delete(self) -> Iterator[pa.RecordBatch]:
-        """Decide which events win, and yield the keys of which the table may have a row."""
+        """Decide which events win, and yield the keys that the table may have rows of."""
         for decision in self._events.decisions():
             winners = decision.winners
             self._key_count += winners.num_rows

@@ -236,7 +236,7 @@ def report_replay(  # noqa: PLR0913  # the last by name
         table: Identifier of the table.
         found: The table.
         marker: The writer's last marker in it, or None.
-        stream: The name of the stream as the table has it; None without one.
+        stream: The name of the stream as the table has it; None if the write has none.
     """
     metadata = found.metadata
     landed = find_own(BranchHistory(metadata, MAIN_BRANCH), numbered, marker)

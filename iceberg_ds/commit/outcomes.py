@@ -77,7 +77,7 @@ def _stray(write: WriteIdentity, stray: StrayMarker, nothing: str) -> str:
         )
     return (
         f"{said}branch '{stray.branch}' does not have that snapshot: somebody has rolled it back, dropped it and made "
-        "it again, or replaced the table; or has written all rows again in one snapshot and let the others expire. "
+        "it again, or replaced the table; or has written all rows again in one snapshot and let the older ones expire. "
         f"{nothing}{lower}Look whether the rows of {landed} {number} are there. If they are not, and are to be written "
         f"again, {unset} and run this again; if they are there, do not, for they would be there twice: {stay}. If they "
         f"are not to be written, set the branch back to a snapshot that has them{other_way}."

@@ -84,7 +84,7 @@ class TableChange(Protocol[Outcome_co]):
 
 
 def find_patiently(catalog: CatalogClient, identifier: Identifier) -> Table | None:
-    """Load a table, or return None without one; ask a catalog that cannot be reached again, as commits do.
+    """Load a table, or return None if it does not exist; ask a catalog that cannot be reached again, as commits do.
 
     Raises:
         CatalogError: It cannot be reached.

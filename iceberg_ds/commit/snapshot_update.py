@@ -77,7 +77,7 @@ _REFUSALS = (CommitConflictError, CommitMessageError, RefusedRowsError, RowCount
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A table as a commit that landed has just seen it, so that nobody need load it again.
+    """A table as a commit that landed has just seen it, so that it need not be loaded again.
 
     Attributes:
         table: Identifier of the table.

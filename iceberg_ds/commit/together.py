@@ -7,13 +7,13 @@ believed either: only what each table shows counts. A catalog that shows a reque
 log, and the other tables are committed one by one: the epoch is finished forward, never undone. If a table can never
 take its rows, and no table of the epoch shows that it has them, none gets them.
 
-Some writes have to land before the others do: those of quarantine tables, whose rows would be lost if the tables had
+Some writes have to land first: those of quarantine tables, whose rows would be lost if the tables had
 the epoch without them. They take part in the request only where the catalog surely carries it out as a whole, by one
 transaction of its database. Else they are committed before it, one after the other, and if one fails, no table gets
 its rows.
 
 Elsewhere tables are committed one after the other. If the driver dies in between, or a table fails, a repeated epoch
-skips the tables that have their rows, and goes on with the others.
+skips the tables that have their rows, and goes on with the rest.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def commit_tables(
 ) -> list[CommitResult]:
     """Commit the writes of one epoch or batch, no two of them to one table, and return their results in their order.
 
-    Where the catalog takes a request for several tables, a table that cannot take its rows keeps the others from
+    Where the catalog takes a request for several tables, a table that cannot take its rows keeps the other tables from
     theirs, unless a table has the epoch already; elsewhere it does not.
 
     Args:
@@ -182,7 +182,7 @@ def commit_tables(
 
 
 def _may_go_along(catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite]) -> bool:
-    """Return whether the writes that are to land first may land in one request with the others."""
+    """Return whether the writes that are to land first may land in one request with the rest."""
     names = {write.table.lower() for write in first}
     uuids = {write.commits[0].write.table_uuid for write in first}
     is_each_alone = len(names) == len(uuids) == len(first)
@@ -192,7 +192,7 @@ def _may_go_along(catalog: CatalogClient, writes: Sequence[TableWrite], first: S
 def _commit_first(
     catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite], epoch_id: int | None
 ) -> None:
-    """Commit the writes that are to land first; if one fails, delete the files of those after it and of the others.
+    """Commit the writes that are to land first; if one fails, delete the files of all writes after it.
 
     Raises:
         IcebergSinkError: One did not land, and nothing is committed after it.
@@ -314,7 +314,7 @@ def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWri
         told = f"{told}, and i{unknown}" if failed else f"I{unknown}"
     if len(failures) == count:
         return told
-    told = f"{told}; the others have their rows"
+    told = f"{told}; the other tables have their rows"
     if writes[0].commits[0].write.numbered is None:
         return f"{told}, and get them a second time if this runs again, because it has no epoch and no version"
     return f"{told}, and are skipped when this runs again under the same epoch or version"
@@ -384,7 +384,7 @@ class _Part:
 
     @property
     def is_due(self) -> bool:
-        """Whether the table neither shows its rows nor can never get them."""
+        """Whether the table still has to get its rows: it does not show them, and its write has not failed."""
         return self.result is None and self.failure is None and not self.is_abandoned
 
     @property

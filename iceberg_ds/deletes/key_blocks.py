@@ -38,7 +38,7 @@ class Indexed:
     Attributes:
         path: Its path.
         size_bytes: Its size.
-        record_count: Its number of rows, each of which has an entry.
+        record_count: Its number of rows; each has an entry.
     """
 
     path: str

@@ -61,7 +61,7 @@ _SEED_BYTES = 8
 _NULL = pa.scalar(0x6E756C6C, pa.uint64())
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0  # its user id
-# Files of blocks, and whatever was not finished.
+# Files of blocks, and files that were not finished.
 _OWN_NAME = re.compile(rf"[0-9a-f]{{32}}(\.new)?|{re.escape(_MANIFEST)}\.new")
 
 _opened: dict[Path, Blocks] = {}
@@ -266,7 +266,7 @@ class KeyIndex:
 
         Args:
             columns: The canonical columns of the keys.
-            wanted: Data files, all of which are known.
+            wanted: Data files; all are known.
 
         Raises:
             DamagedBlocksError: A part is damaged; it is forgotten.
@@ -298,7 +298,7 @@ class KeyIndex:
             live: The data files that it lists.
 
         Raises:
-            OSError: A part cannot be written; the others stay.
+            OSError: A part cannot be written; the other parts stay.
         """
         tiers: dict[int, list[Blocks]] = defaultdict(list)
         stale: list[list[Blocks]] = []

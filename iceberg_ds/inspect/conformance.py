@@ -247,7 +247,7 @@ def _several_tables(scratch: ScratchTables) -> str | None:
 
 
 def _doomed(scratch: ScratchTables) -> str | None:
-    """Send a request of which the change of the second table must be refused, and then one that must be accepted."""
+    """Send a request whose change of the second table must be refused, and then one that must be accepted."""
     tables = [scratch.table(snapshots=1) for _ in range(2)]
     doomed = [(table, scratch.with_snapshot(table)) for table in tables]
     scratch.commit_snapshots(tables[1].name(), 1)

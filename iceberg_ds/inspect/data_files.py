@@ -291,7 +291,7 @@ def _ordered(values: pa.Array) -> pa.Array:
 def _bound(  # noqa: PLR0911  # one return per type
     bounds: Mapping[int, bytes] | None, number: int, column: _Column
 ) -> object:
-    """Return a bound in the form of the column's values, or None without a bound that can be compared.
+    """Return a bound in the form of the column's values, or None if it has no bound that can be compared.
 
     The column may have been widened after the file was written, so the bound may have the old or the new type.
     """

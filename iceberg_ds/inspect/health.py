@@ -108,21 +108,21 @@ class TableHealth:
         is_complete: Whether these are all files: of a larger table the first 100,000 are read.
         small_below_bytes: A quarter of `write.target-file-size-bytes`; a smaller data file is small.
         small_files: Small data files, among those that were read.
-        average_file_bytes: Average size of the data files that were read; None without any.
+        average_file_bytes: Average size of the data files that were read; None if there are none.
         equality_delete_files: Equality delete files; None if not all delete files were read.
         position_delete_files: Position delete files and deletion vectors; None if not all delete files were read.
         equality_deletes: Keys in equality delete files; None if not all of them were read.
         position_deletes: Positions in position delete files and deletion vectors; None if not all of them were read.
         last_commit_ms: Time of the branch's newest snapshot, in milliseconds since 1970, by the clock of the
-            committing machine; None without a snapshot.
-        last_commit_age_s: Seconds since then; 0 if that clock is ahead, None without a snapshot.
+            committing machine; None if there is no snapshot.
+        last_commit_age_s: Seconds since then; 0 if that clock is ahead, None if there is no snapshot.
         newest_event_ms: Event time of the newest row, in milliseconds since 1970, among the last 100 snapshots of the
             branch that tell it (option `snapshot-metrics`); None if none of them does. A time more than a day after
             the commit itself does not count.
         lag_s: Seconds since then; 0 for an event in the future, None if unknown.
         writers: Streams, queries and applications that the branch knows, the one with the newest commit first.
         forecast: How fast the table grows; None if its history is too short to tell.
-        oldest_snapshot_age_s: Seconds since the oldest snapshot that no branch or tag is at; None without one.
+        oldest_snapshot_age_s: Seconds since the oldest snapshot that no branch or tag is at; None if there is none.
         commits_since_rewrite: Snapshots of the branch since the last one in which data files were rewritten without
             changing rows, as compaction does; all that the branch shows if it shows no such one.
     """

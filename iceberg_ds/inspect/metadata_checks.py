@@ -285,7 +285,7 @@ def _added_twice(contents: Contents, again: Mapping[str, set[int]]) -> Iterator[
 
 
 def _line_to(parents: Mapping[int, int | None], start: int, targets: set[int]) -> list[int] | None:
-    """Return the snapshots from `start` back to its nearest ancestor among `targets`, or None without such ancestor."""
+    """Return the snapshots from `start` back to its nearest ancestor among `targets`, or None if it has none."""
     line, at = [start], parents.get(start)
     while at is not None and at in parents:
         line.append(at)

@@ -230,7 +230,7 @@ def find_orphans(
 
 
 def listed_folders(table: Table, rules: OrphanRules) -> list[str]:
-    """Return the folders of a table, all of which have to be listed.
+    """Return the folders of a table; all have to be listed.
 
     Raises:
         NotTriedError: One of them cannot be listed.
@@ -333,7 +333,7 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans, at_once: int | N
 
 
 def may_be_of_others(others: OfOthers, rules: OrphanRules) -> Callable[[str], bool]:
-    """Return a function that says whether the file with a path may belong to others, whatever its spelling."""
+    """Return a function that says whether the file with a path may belong to others, in any spelling."""
     folders, files = tuple(map(rules.key, others.folders)), frozenset(map(rules.key, others.files))
     return lambda path: (key := rules.key(path)) in files or key.startswith(folders) or others.may_have(file_key(path))
 

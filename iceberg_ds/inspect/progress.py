@@ -45,7 +45,7 @@ class QueryProgress:
         query_id: Spark's id of the query.
         spark: Spark's last progress as plain values, by Spark's names; None before the first micro-batch has ended.
         source: Where the commit was found: `file` (a report), `table` (a snapshot), or None if in neither.
-        report: The last report on a commit of the query; None without one in the file.
+        report: The last report on a commit of the query; None if the file has none.
         number: Number of the micro-batch that was committed, from 0; None if unknown.
         snapshot_id: Snapshot of the commit; None if it failed, had nothing to add, or is unknown.
         at_ms: When the commit ended, in milliseconds since 1970; None if unknown.

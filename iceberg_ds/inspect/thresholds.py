@@ -30,7 +30,7 @@ class Thresholds:
         max_metadata_mb: Size of the metadata file in MB: each commit reads it and writes it whole, and most readers
             read it whole for each query.
         max_manifests: Manifests of the branch. From there on a commit takes several times as long (measured).
-        max_small_files: Small data files: each costs every scan of it a few requests, whatever it holds.
+        max_small_files: Small data files: each costs every scan of it a few requests, however few rows it holds.
         max_deletes_per_file: Delete files for each data file. A stream by keys stands at 1 if nothing converts its
             deletes, and every scan opens them all. Does not count below ten delete files.
         max_age_s: Seconds since the last commit of the branch.

@@ -128,8 +128,8 @@ def _defaults(metadata: TableMetadata) -> tuple[str, None]:
     return found(
         default_problems(metadata),
         "each is a value of its column",
-        "Reads of the column fail, and so do rewrites of files without it: read the others by 'columns', and let an "
-        "engine drop it, or drop it and add it again with a value of its type.",
+        "Reads of the column fail, and so do rewrites of files without it: read other columns by 'columns', and let "
+        "an engine drop it, or drop it and add it again with a value of its type.",
     )
 
 

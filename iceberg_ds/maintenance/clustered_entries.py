@@ -1,4 +1,4 @@
-"""Manifest entries in the order of their partitions, whatever memory there is: sorted runs on disk, and their merge.
+"""Manifest entries in the order of their partitions, in little memory: sorted runs on disk, and their merge.
 
 Entries of many small manifests are collected until these have `RUN_BYTES`, sorted, and spilled in chunks; the merge
 holds one chunk of each run. Entries of one partition keep the order in which they came, so that they are as old as
@@ -83,7 +83,7 @@ class EntrySort:
     def add(
         self, source: int, entries: Iterable[ManifestEntry], size_bytes: int
     ) -> tuple[PartitionOrder, PartitionOrder] | None:
-        """Take the entries of a manifest, and return the lowest and the highest place of them, None without entries.
+        """Take the entries of a manifest, and return the lowest and the highest place of them, or None if it has none.
 
         Args:
             source: Number of the manifest, unlike all others.

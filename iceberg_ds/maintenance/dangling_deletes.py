@@ -67,7 +67,7 @@ class _DataFiles:
     """Data files, by what deletes apply to.
 
     Attributes:
-        lowest: The lowest data sequence number of all, None without data files.
+        lowest: The lowest data sequence number of all; None if there are no data files.
         lowest_at: The lowest data sequence number in each partition.
         lowest_of: The lowest data sequence number of each path: a file may be listed more than once.
         paths_at: The paths in each partition, as bytes.

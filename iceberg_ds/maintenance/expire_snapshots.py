@@ -186,7 +186,7 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         dry_run: Change nothing, and return what would be removed and deleted.
         max_concurrent_deletes: How many requests delete files at once; None for one.
         stream_results: Take the paths that Spark has found in portions, so that this process never holds all of them;
-            then the active session is used whatever the size of the table.
+            then the active session is used for tables of any size.
 
     Returns:
         What was removed, deleted, and kept. Once snapshots are removed, what keeps their files from being deleted is

@@ -1,6 +1,6 @@
 """The files that only removed snapshots refer to: what they list, without what any snapshot that stays lists.
 
-Two paths may name one file, so a file is told by its place within its store: whatever its scheme and authority, it
+Two paths may name one file, so a file is told by its place within its store: with any scheme and authority, it
 stays if a snapshot that stays refers to that place. Manifests are read only if they can decide about a file: those that
 no snapshot that stays lists, and, if they have live files, those of the snapshots that stay, each once. Memory grows
 with the number of files that go, and not with that of the table's files.

@@ -2,7 +2,7 @@
 
 The files of one partition make groups, by the rules of Iceberg's Java library: a file is worth rewriting if it is too
 small, too large, or has too many deleted rows; a group is if that makes fewer files, or files of a better size, or
-takes deleted rows away. A group is divided into tasks, each of which writes one file of about the target size, or
+takes deleted rows away. A group is divided into tasks; each writes one file of about the target size, or
 several if one file is larger. A sorted group is one task, so that its files do not overlap.
 """
 
@@ -62,7 +62,7 @@ def plan_groups(
     rules = _Rules(deleted, options, spec_id)
     groups: list[FileGroup] = []
     places = list(_by_place(work).values())
-    if options.rewrite_job_order == "cold-first":  # writers are at work in the others, and make more small files there
+    if options.rewrite_job_order == "cold-first":  # writers are at work in recent ones, and make more small files there
         places.sort(key=lambda files: max(item.sequence_number for item in files))
     for files in places:
         wanted = [item for item in files if options.rewrite_all or rules.is_wanted(item)]

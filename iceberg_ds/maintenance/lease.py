@@ -1,4 +1,4 @@
-"""A lease on the maintenance of a table: of several maintainers one does the work, and the others leave it to that one.
+"""A lease on the maintenance of a table: of several maintainers one does the work, and the rest leave it to that one.
 
 The lease is a table property with its owner and the time until which it holds; the owner renews it while it works. A
 maintainer that died leaves its lease behind until that time. The lease spares work and is no lock: should two
@@ -50,7 +50,7 @@ class Holder:
 
 
 def holder_of(metadata: TableMetadata, now_ms: int) -> Holder | None:
-    """Return who has the lease now; None if none has, if it has ended, or if the property cannot be read."""
+    """Return who holds the lease now, or None if no lease is held, it has ended, or its property cannot be read."""
     try:
         told = json.loads(metadata.properties[LEASE_KEY])
         found = Holder(owner=str(told["owner"]), until_ms=int(told["until-ms"]))

@@ -133,7 +133,7 @@ def maintain(  # noqa: PLR0913  # all but two by name
     """Do what is due for a table: convert deletes, rewrite files and manifests, expire snapshots, in this order.
 
     Writers may go on meanwhile. Of several maintainers of one table one does the work at a time. A step that fails is
-    told in the result, and the others are taken.
+    told in the result, and the remaining steps are taken.
 
     Args:
         table: Identifier of the table, such as `db.events`.

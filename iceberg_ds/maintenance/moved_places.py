@@ -1,7 +1,7 @@
 """Pure: where rows of rewritten data files are in the new files: by their order where it stayed, else by their values.
 
 Rows with equal values in all columns, their ids among these, are the same to every reader, so it does not matter which
-of several is found. Two rows count as equal if two digests of 64 bits are, by seeds that nobody knows before.
+of several is found. Two rows count as equal if two digests of 64 bits are, by seeds that cannot be known before.
 """
 
 from __future__ import annotations

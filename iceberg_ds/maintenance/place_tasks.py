@@ -1,7 +1,7 @@
 """What tasks tell of files, as rows: the files that manifests list, those that are stored, those of an inventory.
 
 A row names a file by its place, which is its path without scheme and authority, and by its store, which is these two:
-rows about one file meet at its place, whatever its spelling. Knows neither Spark nor the catalog, and deletes nothing.
+rows about one file meet at its place, in any spelling. Knows neither Spark nor the catalog, and deletes nothing.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def session_for(
     Args:
         spark: The session that is given, or None.
         metadata: Returns the table.
-        is_wanted: Whether the active session is to be used whatever the size of the table.
+        is_wanted: Whether the active session is to be used for tables of any size.
     """
     if spark is not None or (active := active_session()) is None:
         return spark

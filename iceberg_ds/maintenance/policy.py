@@ -112,7 +112,7 @@ class Due:
 def due_steps(health: TableHealth, policy: MaintenancePolicy) -> list[Due]:
     """Return the steps that are due for a table, in the order in which they are to be taken.
 
-    A figure that is unknown makes no step due. Deletion vectors, of which a data file has one, are not rewritten.
+    A figure that is unknown makes no step due. Deletion vectors are not rewritten: a data file has only one.
     """
     manifests = health.data_manifests + health.delete_manifests
     by_position = health.position_delete_files if health.format_version < VERSION_3 else None

@@ -1,4 +1,4 @@
-"""Groups of rewritten files, held against the branch as it is: what still holds, what can be moved, what is stale.
+"""Groups of rewritten files, compared with the branch as it is: what still holds, what can be moved, what is stale.
 
 A rewrite reads the files of a snapshot, and commits later: the table has moved on by then. Each attempt to commit looks
 at the branch as it is, and a group whose rows were written anew is committed only if all of this holds:

@@ -262,7 +262,7 @@ def _removed_on(
 
 
 def _inventory(spark: SparkSession | None, file_list: DataFrame | str | None) -> DataFrame | None:
-    """Return an inventory as a DataFrame of its own columns; None without one.
+    """Return an inventory as a DataFrame of its own columns, or None if none is given.
 
     Raises:
         OptionError: There is no such table or view, or it has other columns.

@@ -97,7 +97,7 @@ def find_expired(metadata: TableMetadata, retention: Retention, waiting: Collect
     Args:
         metadata: The table.
         retention: What it keeps.
-        waiting: Branches that stay, whatever their age.
+        waiting: Branches that stay at any age.
 
     Raises:
         OptionError: A snapshot that is asked to go is that of a branch or tag that stays.

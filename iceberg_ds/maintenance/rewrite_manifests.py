@@ -1,13 +1,13 @@
 """`rewrite_manifests`: lists the files of a branch in manifests that each cover few partitions, while others commit.
 
-A reader opens a manifest only if the bounds of its partitions meet the query. Manifests of commits list whatever came
-at one time, so each covers many partitions; here their entries are sorted by partition and listed again in manifests
+A reader opens a manifest only if the bounds of its partitions meet the query. Manifests of commits list what came at
+one time, so each covers many partitions; here their entries are sorted by partition and listed again in manifests
 of `commit.manifest.target-size-bytes`. Each entry keeps its snapshot, its sequence numbers and all that it says of its
 file, so the same deletes apply to the same rows. Data manifests and delete manifests are rewritten apart.
 
 The new manifests are written once, before the commit, which lists them in place of their sources through the machinery
 that merges manifests (`snapshots.manifest_merge`, `commit.producer`). Manifests whose entries went into the same new
-manifests are a part of the work. A part can land as long as all its sources are listed; whatever others append
+manifests are a part of the work. A part can land as long as all its sources are listed; what other writers append
 meanwhile is left as it is, and only parts that lost a source are planned again.
 """
 
@@ -121,7 +121,7 @@ def rewrite_manifests(
         options: Catalog options, as for a write: `catalog`, `catalog.*`, `warehouse`, `namespace`. None for no options.
         branch: The branch; None for the branch of option `branch`, or `main`.
         spec_id: Id of the partition spec whose manifests are rewritten; None for the current spec.
-        sort_by: Names of the partition fields to cluster by, the most significant first; the others follow. None for
+        sort_by: Names of the partition fields to cluster by, the most significant first; the rest follow. None for
             the order in which the spec has them.
 
     Returns:

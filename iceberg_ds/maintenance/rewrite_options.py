@@ -40,7 +40,7 @@ class RewriteOptions:
         target_file_size_bytes: Bytes that a new file should have.
         min_file_size_bytes: Smaller files are rewritten.
         max_file_size_bytes: Larger files are rewritten; no new file is larger.
-        min_input_files: A group of at least this many files is rewritten, whatever their size together.
+        min_input_files: A group of at least this many files is rewritten, even if they are small together.
         rewrite_all: Whether all files are rewritten.
         max_file_group_size_bytes: Most bytes of the files of a group.
         max_concurrent_file_group_rewrites: How many groups are rewritten at once; None for as many as the cluster can.

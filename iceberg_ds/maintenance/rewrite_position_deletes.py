@@ -1,7 +1,7 @@
 """`rewrite_position_delete_files`: few position delete files in place of many, while others write, upsert and compact.
 
 Each rewrite of a partition takes the delete files that are too small or too large, drops the positions of data files
-that are not live any more, and writes the others again. The new files get the highest data sequence number of those
+that are not live any more, and writes the rest again. The new files get the highest data sequence number of those
 that they replace, so they apply to every data file that one of these applies to. Position delete files that apply to
 no data file at all are dropped without being read.
 
@@ -413,7 +413,7 @@ class PositionDeleteRewrite:
         raise AssertionError("unreachable: the rounds end")
 
     def _prepare(self, table: Table) -> WriteIdentity | None:
-        """Drop what is stale, rewrite what no other part covers, and return the write, None without any work."""
+        """Drop what is stale, rewrite what no other part covers, and return the write, or None if no work is left."""
         metadata = table.metadata
         check_rewritable(metadata, self._options, self._branch, self._action)
         if metadata.format_version >= VERSION_3:

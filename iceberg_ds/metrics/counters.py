@@ -12,7 +12,7 @@ several streams may write to one file. These rules make the sums true all the sa
 * A commit cannot have ended after its report was read: a time ahead of the reader's clock counts as the time of
   reading, so that no clock that was wrong once hides later commits. The next commit takes its place, also if it was the
   reader's clock that was ahead.
-* A gauge of a table shows its newest snapshot by sequence number, in whatever order reports arrive. A table of format 1
+* A gauge of a table shows its newest snapshot by sequence number, in any order of the reports. A table of format 1
   has no sequence numbers: there a replay, whose snapshot may be an older one, never takes the place of a commit; and
   once more snapshots of it were told of than are remembered, a replay counts for itself alone.
 * The number of series is bounded. A snapshot, a query or the text of an error is never a label; a stream that is a UUID
@@ -199,7 +199,7 @@ class Measurer:
         self._latest: dict[tuple[str, Labels], float] = {}
 
     def remember(self, report: CommitReport) -> Counted:
-        """Note a report of which no value is wanted, so that a replay of its commit adds none; return its rank."""
+        """Note a report whose values are not wanted, so that a replay of its commit adds none; return its rank."""
         return self._snapshots.count(report)
 
     def measure(self, report: CommitReport) -> tuple[Counted, list[Measurement]]:

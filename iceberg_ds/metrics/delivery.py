@@ -160,7 +160,7 @@ class _Line:
                 done.set()
 
     def _next(self) -> tuple[CommitReport, threading.Event] | None:
-        """Return the next report, or None if there is none for a while, after which `take` starts another thread."""
+        """Return the next report, or None if none comes for a while, after which `take` starts another thread."""
         with suppress(Empty):
             return self._queue.get(timeout=_IDLE_S)
         with self._lock:

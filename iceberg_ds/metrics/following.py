@@ -1,4 +1,4 @@
-"""Follows files of reports: reads what is new, counts it, and survives whatever stands in a file or hides it."""
+"""Follows files of reports: reads what is new, counts it, and survives a file that is damaged, replaced or gone."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ class MetricsSnapshot:
         commit_conflicts: Requests that were lost to faster commits of others.
         batches_flushed: Committed batches of rows; commits without tasks, such as conversions of deletes, are none.
         batch_size_sum: Rows that Spark sent for these batches.
-        batch_size_min: Rows of the smallest of these batches; None without one.
-        batch_size_max: Rows of the largest of these batches; None without one.
+        batch_size_min: Rows of the smallest of these batches; None if there is none.
+        batch_size_max: Rows of the largest of these batches; None if there is none.
         commits_timed: Commits that made a snapshot and whose duration is known.
         commit_seconds: Seconds that these took together.
     """
@@ -70,12 +70,12 @@ class MetricsSnapshot:
 
     @property
     def avg_commit_latency_ms(self) -> float | None:
-        """Milliseconds that a commit took on average; None without a commit whose duration is known."""
+        """Milliseconds that a commit took on average; None if the duration of no commit is known."""
         return _ratio(self.commit_seconds * 1000, self.commits_timed)
 
     @property
     def avg_batch_size(self) -> float | None:
-        """Rows that Spark sent for a committed batch on average; None without a batch."""
+        """Rows that Spark sent for a committed batch on average; None if no batch was committed."""
         return _ratio(self.batch_size_sum, self.batches_flushed)
 
     @property
@@ -90,12 +90,12 @@ class MetricsSnapshot:
 
     @property
     def success_rate(self) -> float | None:
-        """Share of commits that succeeded, of those that succeeded or failed, 0 to 1; None without any."""
+        """Share of commits that succeeded, of those that succeeded or failed, 0 to 1; None before the first."""
         return _ratio(self.commits_success, self.commits_success + self.commits_failed)
 
     @property
     def commit_retry_rate(self) -> float | None:
-        """Retries per commit that succeeded or failed, which may be above 1; None without any."""
+        """Retries per commit that succeeded or failed, which may be above 1; None before the first."""
         return _ratio(self.commit_retries, self.commits_success + self.commits_failed)
 
     def to_json(self) -> str:
@@ -131,8 +131,8 @@ class TableMetrics:
         stream: Name of the stream or application; empty without one.
         metrics: The sums.
         last_success_ms: When the last commit ended that found or brought its rows in the table, in milliseconds since
-            1970; None without one.
-        last_error: Class of the last error; None without one.
+            1970; None if there was none.
+        last_error: Class of the last error; None if there was none.
     """
 
     table: str

@@ -180,14 +180,14 @@ class CommitReport:
             be committed; `failed`: nothing was. `maintained`: maintenance has ended, as `error` says if it failed.
         at_ms: When it ended, in milliseconds since 1970 in UTC, by the clock of the committing machine.
         duration_ms: Milliseconds from the tasks' messages to the end, tidying up included.
-        stream: The stream's name (`stream-name`) or the application's (`txn-app-id`); None without one.
+        stream: The stream's name (`stream-name`) or the application's (`txn-app-id`); None if neither is given.
         query_id: Spark's id of the streaming query; None for a batch.
         number: Number of the micro-batch, or of the batch that the application numbers; else None.
         error: Class of the error that was raised, None if none was.
-        snapshot_id: The snapshot that holds the rows; None without one, as if the number was passed over.
-        sequence_number: The snapshot's sequence number; None without a snapshot.
-        schema_id: The schema that the snapshot was written with; None without a snapshot.
-        operation: The snapshot's operation; None without a snapshot. For maintenance its function, such as
+        snapshot_id: The snapshot that holds the rows; None if there is none, as when the number was passed over.
+        sequence_number: The snapshot's sequence number; None if there is no snapshot.
+        schema_id: The schema that the snapshot was written with; None if there is no snapshot.
+        operation: The snapshot's operation; None if there is no snapshot. For maintenance its function, such as
             `expire_snapshots`.
         counts: Iceberg's counts of the snapshot, by their names in `COUNTS`. In a replay they are those of the snapshot
             that an earlier run committed, which tells what that run perhaps could not report; empty if it has expired.

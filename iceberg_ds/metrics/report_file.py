@@ -78,7 +78,7 @@ def older(path: Path) -> Path:
 
 
 def last_report(path: Path, query_id: str, table: str | None = None) -> CommitReport | None:
-    """Return the last report on a query in the file, or in the one before it; None without one.
+    """Return the last report on a query in the file, or in the one before it, or None if neither has one.
 
     Args:
         path: The file; it need not exist.

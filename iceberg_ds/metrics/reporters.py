@@ -90,7 +90,7 @@ def _loaded(name: str) -> Reporter:
     if not callable(found):
         raise TypeError("it is not callable")
     if iscoroutinefunction(found) or iscoroutinefunction(type(found).__call__):
-        raise TypeError("it is a coroutine function, which nobody would await")
+        raise TypeError("it is a coroutine function, and would never be awaited")
     return found
 
 

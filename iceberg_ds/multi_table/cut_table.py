@@ -60,7 +60,7 @@ ROWS = pa.schema(
 class WriterKind(Enum):
     """Who numbers the epochs of a cut, in words."""
 
-    STREAM = "the stream"  # by its name, whatever its checkpoint
+    STREAM = "the stream"  # by its name, with any checkpoint
     QUERY = "the stream without a name"
     APPLICATION = "the application"
 
@@ -101,7 +101,7 @@ class CutWriter:
     def last_marker(
         self, metadata: TableMetadata, branch: str, *, of: str | None = None, up_to: int = 0
     ) -> tuple[str, TxnMarker] | None:
-        """Return the id of the writer in a branch and its newest marker there, or None without one.
+        """Return the id of the writer in a branch and its newest marker there, or None if it has none.
 
         Args:
             metadata: The table.

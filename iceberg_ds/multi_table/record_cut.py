@@ -1,6 +1,6 @@
 """Records a consistent cut: which snapshots of several tables belong together, for readers that read all of them.
 
-Where tables are committed one after the other, a reader may find an epoch in some tables and not yet in the others. So,
+Where tables are committed one after the other, a reader may find an epoch in some tables and not yet in the rest. So,
 once all tables of an epoch have their rows, the sink tags the epoch's snapshot in each of them, and then records the
 cut: for each table that any epoch so far has written, the snapshot that has the rows of all epochs up to this one. If
 the last cut is not that of the epoch before, tables without rows in this one may have got some since: they are asked.

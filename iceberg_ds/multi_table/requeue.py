@@ -412,7 +412,7 @@ def _operation(snapshot: Snapshot) -> Operation | None:
 
 
 def _of_text(found: pa.Table, passed: Passed) -> pa.Table:
-    """Return the rows whose text is all UTF-8, and count the others."""
+    """Return the rows whose text is all UTF-8, and count those whose text is not."""
     is_text = pa.array([not has_raw_bytes(row) for row in found.column("row").to_pylist()], pa.bool_())
     passed.not_text += found.num_rows - is_text.true_count
     return found.filter(is_text)

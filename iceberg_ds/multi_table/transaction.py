@@ -321,7 +321,7 @@ class Transaction:
 
     @contextmanager
     def _dooming(self) -> Iterator[None]:
-        """Let the transaction fail if the block raises, whatever becomes of the error."""
+        """Let the transaction fail if the block raises, even if the error is caught outside."""
         try:
             yield
         except BaseException as failure:

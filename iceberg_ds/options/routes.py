@@ -69,7 +69,7 @@ class RouteOptions:
             table: Identifier of the table.
 
         Raises:
-            OptionError: An option of this table does not go with the others, or lacks one.
+            OptionError: An option of this table does not go with its other options, or needs one that is not given.
         """
         own = self._own.get(table.lower())
         if own is None and self._plain is not None:

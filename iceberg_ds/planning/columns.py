@@ -221,7 +221,7 @@ class WrittenColumns:
         raise OptionError(f"Cannot write to {self._name}: option 'event-time-column' names '{asked}': {reason}.")
 
     def bound_columns(self) -> Schema | None:
-        """Return the columns that `delete-when` reads, at least one, or None without this option.
+        """Return the columns that `delete-when` reads, at least one, or None if the option is not given.
 
         Raises:
             ValueError: The predicate cannot be read with these columns.

@@ -173,7 +173,7 @@ class Decision:
         write: What the tasks and the commit are told: the branch, what is replaced, how rows change keys.
         sort_order: Order of the rows within a file, or None for the order in which they come.
         delete_spec: Partition spec of files of equality deletes, as `WritePlan` has it.
-        frame: The columns that option `delete-when` reads, None without it.
+        frame: The columns that option `delete-when` reads; None if the option is not given.
         added: The columns that tasks fill in, or None.
     """
 
@@ -283,7 +283,7 @@ def check_columns(metadata: TableMetadata, name: str) -> None:
 
 
 def check_upgrade(options: SinkOptions, metadata: TableMetadata) -> None:
-    """Refuse the upgrade that options ask for if the table could not be written afterwards: nobody can take it back.
+    """Refuse the upgrade that options ask for if the table could not be written afterwards: no upgrade can be undone.
 
     Raises:
         UnsupportedTableError: Lists all reasons.
@@ -606,7 +606,7 @@ def _policy(options: SinkOptions, mode: OnBadRow, target: tuple[str, ...] | None
 
 
 def txn_of(options: SinkOptions) -> TxnId | None:
-    """Return the number of a batch, or None without one."""
+    """Return the number of a batch, or None if it has none."""
     if options.txn_app_id is None or options.txn_version is None:
         return None
     return TxnId(app_id=options.txn_app_id, version=options.txn_version)

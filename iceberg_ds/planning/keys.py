@@ -389,7 +389,7 @@ def why_not_keyed(options: SinkOptions, metadata: TableMetadata) -> str | None:
 
 def _offered(options: SinkOptions, *, looks_for_rows: bool) -> tuple[DeleteEncoding, ...]:
     """Return the encodings in which old rows may be deleted, the best one first."""
-    by_position: tuple[DeleteEncoding, ...] = ("position", "deletion-vector")  # of which a table takes one
+    by_position: tuple[DeleteEncoding, ...] = ("position", "deletion-vector")  # a table takes one of them
     if options.publish_converted:
         return by_position  # what readers meet
     if not looks_for_rows:

@@ -1,4 +1,4 @@
-"""Rows that cannot be written go into the quarantine table, in the same epoch as the others go into theirs.
+"""Rows that cannot be written go into the quarantine table, in the same epoch as the good rows go into their tables.
 
 Tasks send such rows to the driver, which plans and writes them as a write of its own, with a transaction marker of its
 own. Four rules hold:
@@ -103,7 +103,7 @@ def commit_with_quarantines(
         catalog: The catalog of all tables.
         writes: The writes.
         options_of: Returns the options of a write from the identifier of its table.
-        unrouted: Rows that name no table; None without any.
+        unrouted: Rows that name no table; None if there are none.
         epoch_id: The micro-batch that Spark commits; None for a batch write.
 
     Returns:
@@ -146,11 +146,11 @@ def quarantine_writes(
         catalog: The catalog of all tables.
         writes: The writes of one epoch or batch.
         options_of: Returns the options of a write from the identifier of its table.
-        unrouted: Rows that name no table; None without any.
+        unrouted: Rows that name no table; None if there are none.
 
     Returns:
-        The writes that `commit_tables` takes as `first`, and the others. Rows that a quarantine table has already, by
-        an earlier try of the same epoch or version, are not written again.
+        The writes that `commit_tables` takes as `first`, and the rest. Rows that a quarantine table has already, by an
+        earlier try of the same epoch or version, are not written again.
 
     Raises:
         RefusedRowsError: More rows than `max-bad-rows` allows cannot be written; or an earlier try put other rows into

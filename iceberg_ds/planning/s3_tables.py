@@ -17,7 +17,7 @@ from iceberg_ds.plan import WriteIdentity
 logger = logging.getLogger(__name__)
 
 _CODECS_NOT_COMPACTED = ("brotli", "lz4")
-_warned: set[str] = set()  # tables of which this process has warned; Spark's planner goes on from write to write
+_warned: set[str] = set()  # tables that this process has warned about; Spark's planner goes on from write to write
 
 
 def hindrances(write: WriteIdentity, schema: Schema) -> list[str]:

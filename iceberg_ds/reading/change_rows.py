@@ -46,7 +46,7 @@ def without_carry_overs(rows: DataFrame) -> DataFrame:
 
 
 def net_changes(rows: DataFrame) -> DataFrame:
-    """Leave out rows that were deleted and inserted, copy by copy, by whatever snapshots.
+    """Leave out rows that were deleted and inserted, copy by copy, by any snapshots.
 
     What is left tells of the last snapshot that inserted, or deleted, such a row.
     """

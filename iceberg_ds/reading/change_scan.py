@@ -92,7 +92,7 @@ def plan_changes(  # noqa: PLR0913  # the last one is seldom given
 
 
 def changed_tasks(before: Sequence[ScanTask], after: Sequence[ScanTask], step: ChangeStep) -> Iterator[ScanTask]:
-    """Yield the files of which a snapshot changed rows, each with what it did to which of them.
+    """Yield the files whose rows a snapshot changed, each with what the snapshot did to which rows.
 
     Args:
         before: The files of the snapshot before, with the deletes that apply to each.

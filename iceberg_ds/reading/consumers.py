@@ -110,7 +110,7 @@ def awaited_snapshots(metadata: TableMetadata, now_ms: int) -> dict[int, str]:
 
 
 def awaited_branches(metadata: TableMetadata, now_ms: int) -> frozenset[str]:
-    """Return the branches of which named streams still need snapshots beside the one that they have come to."""
+    """Return the branches whose named streams still need snapshots after the last one that they have read."""
     return frozenset(
         consumer.branch
         for _, consumer in _consumers(metadata)

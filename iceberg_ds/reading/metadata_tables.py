@@ -29,7 +29,7 @@ from iceberg_ds.table.variant import holds_variant, variant_ids
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Of one snapshot, or of the table whatever the snapshot.
+# Of one snapshot, or of the whole table.
 _OF_SNAPSHOT: Mapping[str, Callable[[InspectTable, int | None], pa.Table]] = {
     "files": InspectTable.files,
     "data_files": InspectTable.data_files,

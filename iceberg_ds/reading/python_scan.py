@@ -215,7 +215,7 @@ class PythonScan:
         wanted = [field for field in self.schema.fields if field.name in self.columns or field.field_id in tested]
         own = {field.name for field in self.schema.fields}
         lineage = [LINEAGE[name] for name in self.columns if name in LINEAGE and name not in own]
-        # Of no column nobody could tell how many rows there are.
+        # Batches without a column could not tell how many rows there are.
         return Schema(*(wanted or self.schema.fields[:1]), *lineage)
 
     @cached_property
@@ -229,7 +229,7 @@ class PythonScan:
 
 
 def _lineage(name: str, own: pa.Array, positions: pa.Array, task: ScanTask) -> pa.Array:
-    """Return a column of the lineage; nulls if the rows of the file have no ids, whatever is in the file."""
+    """Return a column of the lineage; nulls if the rows have no ids, even if the file has such a column."""
     lineage = task.lineage
     return pa.nulls(len(own), pa.int64()) if lineage is None else lineage.column(name, own, positions)
 

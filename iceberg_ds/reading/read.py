@@ -70,7 +70,7 @@ def read(  # noqa: PLR0913  # all but two by name
         options: `catalog`, `catalog.*`, `warehouse`, `namespace`, `branch`, as for a write. None for no options.
         branch: Read the head of this branch. At most one of this, `snapshot_id`, `as_of` and `tag` is given; without
             any, the head of option `branch`, or of `main`, is read.
-        columns: Names of the columns; also metadata columns, which follow the others: `_file`, `_pos`, `_spec_id`
+        columns: Names of the columns; also metadata columns, which follow the table's own: `_file`, `_pos`, `_spec_id`
             and `_partition` are path of a row's file, position of the row in it from 0, id of the file's partition
             spec, and its partition, a struct of the fields of all specs that the table has had; `_row_id`
             and `_last_updated_sequence_number` are the id that a row keeps as it moves, and the sequence number of the
@@ -210,7 +210,7 @@ def _why_not_spark(spark: SparkSession, planned: PlannedRead, reader: Reader) ->
 
 
 def _why_not_files(plan: ScanPlan) -> str | None:
-    """Return why Spark cannot read the files of a scan whatever filesystems it has, or None if it can."""
+    """Return why Spark, with any filesystem, cannot read the files of a scan, or None if it can."""
     if NAME_MAPPING in plan.metadata.properties:
         return f"property {NAME_MAPPING} says that the table may have files without field ids"
     for number, kind in plan.key_types.items():

@@ -60,7 +60,7 @@ def read_changes(  # noqa: PLR0913  # all but two by name
         end: Changes up to this snapshot, with it: its id; or a time. None for the head of the branch.
         keys: Names of columns that say which row is which: a row that a snapshot deleted and one that it inserted with
             the same key are the row before and the row after an update. None for no updates.
-        net: Whether to leave out rows that were deleted and inserted again, or inserted and deleted again, by whatever
+        net: Whether to leave out rows that were deleted and inserted again, or inserted and deleted again, by any
             snapshots: with `keys` an update has the first row before and the last row after.
         reader: `spark` for Spark's Parquet reader, `python` for Python tasks, `auto` to choose.
 

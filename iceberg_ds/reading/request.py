@@ -332,7 +332,7 @@ class ReadRequest:
         return not all(map(_is_as_spark_writes, texts_in(parse_predicate(str(self.where)))))
 
     def test(self, schema: Schema) -> RowFilter | None:
-        """Return the test of rows by the predicate; None if there is none, or if only Spark understands it."""
+        """Return the test of rows by the predicate, or None if no predicate is given, or only Spark understands it."""
         if self.where is None:
             return None
         try:

@@ -2,7 +2,7 @@
 
 The files are read twice: for two digests of 64 bits of each row, by seeds of this task alone, and then for the rows
 that are left. So memory holds digests, and no rows. Two different rows count as the same if they have equal digests by
-both seeds: one chance in 2^128, for which nobody can prepare rows.
+both seeds: one chance in 2^128, for which no rows can be prepared.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class ScanPlan:
 
 
 def chosen_schema(name: str, metadata: TableMetadata, choice: SnapshotChoice) -> tuple[Snapshot | None, Schema]:
-    """Return the snapshot that is read, None if there is none yet, and its columns.
+    """Return the snapshot that is read, or None if the table has no snapshot yet, and its columns.
 
     Raises:
         OptionError: There is no such snapshot or schema.
@@ -392,7 +392,7 @@ def _task(work: FileWork, entry: DataFile) -> ScanTask:
 
 
 def _early_times(schema: Schema, files: Sequence[DataFile]) -> frozenset[int]:
-    """Return the columns that are, or have in structs, dates or times of which a file may have some that are too early.
+    """Return the columns with dates or times, also in structs, for which some file may have values that are too early.
 
     Spark shifts them in filters that it pushes down. The lower bounds tell; without one, any may be.
     """

@@ -52,7 +52,7 @@ class ScanTask:
 
     @property
     def hidden_by(self) -> ScanTask | None:
-        """The same file with the deletes of which one has to hide a row that is read; None for all visible rows."""
+        """The same file with deletes: a row is read only if one of them hides it; None to read all visible rows."""
         return None if self.change is None else self.change.hidden_by
 
     @property

@@ -1,4 +1,4 @@
-"""Changes of rows as a DataFrame over Spark's own Parquet reader: each file is read once, whatever changes its rows.
+"""Changes of rows as a DataFrame over Spark's own Parquet reader: each file is read once, by however many changes.
 
 A row is visible from the moment its file is in the table to the one in which it is gone, except while a delete hides
 it. Where it begins or ends to be visible as a snapshot is committed, that snapshot inserted or deleted it. So the plan

@@ -80,7 +80,7 @@ class ReadColumn:
 
     @property
     def is_void(self) -> bool:
-        """Whether it is shown as nulls without a type, whatever is read."""
+        """Whether it is always shown as nulls without a type."""
         return isinstance(self.field.field_type, UnknownType)
 
     def struct_field(self) -> spark.StructField:

@@ -41,7 +41,7 @@ _SETTINGS = {
     "spark.sql.parquet.fieldId.read.ignoreMissing": "false",  # a file without ids is an error, and not nulls
 }
 _OPTIONS = {
-    "ignoreMissingFiles": "false",  # whatever the session says: a missing file is an error
+    "ignoreMissingFiles": "false",  # even if the session says otherwise: a missing file is an error
     "ignoreCorruptFiles": "false",
     "datetimeRebaseMode": "CORRECTED",  # Iceberg's dates are of the proleptic Gregorian calendar
     "int96RebaseMode": "CORRECTED",

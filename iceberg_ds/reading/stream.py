@@ -75,7 +75,7 @@ class StreamRules:
             for the beginning.
         on_change: What becomes of a snapshot that changes rows.
         keys: Names of the columns that say which row is which, for updates; empty for none.
-        skipped: Operations whose snapshots are passed over, whatever `on_change` says.
+        skipped: Operations whose snapshots are always passed over; `on_change` does not count for them.
         limits: The most that a micro-batch reads.
         consumer_id: Name of the stream, under which the table says how far it has read; None for no name.
     """
@@ -97,7 +97,7 @@ class Offset:
     Attributes:
         uuid: The table's UUID.
         stream: What tells the stream from others: each checkpoint has its own.
-        first: Id of the snapshot of which the stream has read all files; -1 if it reads added files alone.
+        first: Id of the snapshot that the stream has read whole; -1 if it reads added files alone.
         snapshot: Id of the snapshot; -1 if nothing has been read.
         sequence: Its sequence number; 0 if the table has none.
         file: How many of its files have been read.
@@ -154,7 +154,7 @@ class Step:
     Attributes:
         snapshot: The snapshot.
         whole: Whether all its visible rows are read, instead of those that it added.
-        ordinal: Its number among those that the stream comes to, from 0.
+        ordinal: Its number among those that the stream reads, from 0.
     """
 
     snapshot: Snapshot
@@ -277,7 +277,7 @@ class Course:
             )
 
     def changed_by(self, step: Step) -> str | None:
-        """Return in words what a snapshot does of which the changed rows are read; None if others are, or none."""
+        """Return in words what a snapshot changes if its changed rows are read; None if they are not."""
         if step.whole or self._on_change(step.snapshot) is not OnChange.CHANGES:
             return None
         return change_of(step.snapshot)
@@ -476,7 +476,7 @@ def _at(start: Offset, step: Step, *, file: int, files: int) -> Offset:
 
 
 def _first(start: Offset, steps: Sequence[Step]) -> int:
-    """Return the snapshot of which a stream reads all files, or has read them; -1 for none."""
+    """Return the snapshot that a stream reads whole, or has read whole; -1 for none."""
     if not start.is_begin:
         return start.first
     return steps[0].snapshot.snapshot_id if steps and steps[0].whole else NO_SNAPSHOT

@@ -1,7 +1,7 @@
 """New values of columns from expressions in Spark's SQL: what each must be named, and how it becomes the column's type.
 
-Values are converted as Spark's `UPDATE` does by its default (ANSI store assignment), whatever the session says: a value
-that does not fit its column fails the operation, and never becomes null or another number.
+Values are converted as Spark's `UPDATE` does by its default (ANSI store assignment), with any setting of the session: a
+value that does not fit its column fails the operation, and never becomes null or another number.
 """
 
 from __future__ import annotations

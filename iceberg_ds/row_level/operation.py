@@ -213,7 +213,7 @@ class RowLevelRun:
 
     @waiting_once()
     def run(self) -> RowLevelResult:
-        """Do it.
+        """Read the rows, write the change and commit it; start anew if others have committed a conflict meanwhile.
 
         Raises:
             IcebergSinkError: As `delete_from`, `update` and `merge`.

@@ -34,9 +34,9 @@ def update(  # noqa: PLR0913  # all but four by name
 ) -> RowLevelResult:
     """Give new values to columns of the rows that satisfy a predicate, in one snapshot, as Spark's `UPDATE`.
 
-    Values are converted as Spark's `UPDATE` does by its default, whatever the session says: a number that does not fit
-    its column fails the call. If others commit meanwhile what the isolation level takes for a conflict, or delete rows
-    of the same data files, the rows are read anew.
+    Values are converted as Spark's `UPDATE` does by its default, with any setting of the session: a number that does
+    not fit its column fails the call. If others commit meanwhile what the isolation level takes for a conflict, or
+    delete rows of the same data files, the rows are read anew.
 
     Args:
         table: Identifier of the table, such as `db.events`.

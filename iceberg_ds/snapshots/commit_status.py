@@ -222,7 +222,7 @@ def _by_markers(
     attempts: Sequence[Attempt],
     markers: TxnMarkers,
 ) -> CommitStatus:
-    """Return the status that the writer's markers tell, none of which is the marker of this write."""
+    """Return the status that the writer's markers tell; this write's own marker is not among them."""
     marker, stray = markers.last, markers.stray
     if marker is None or marker.number < numbered.number:
         return (
@@ -310,7 +310,7 @@ def _nothing_under_way(metadata: TableMetadata, branch: str, attempts: Sequence[
 
 
 def _must_fail(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
-    """Return whether a request that arrives now or later fails, whatever other writers do to the branch.
+    """Return whether a request that arrives now or later must fail, even if others change the branch.
 
     That the branch has moved on is no proof: a user may roll it back to where the request expects it, or replace the
     table. But a table's last sequence number only grows, and no catalog takes a snapshot whose number is not above it,
@@ -341,7 +341,7 @@ def _has_moved_past(metadata: TableMetadata, branch: str, attempt: Attempt) -> b
 
 
 def _was_passed_over(metadata: TableMetadata, branch: str, attempt: Attempt) -> bool:
-    """Return whether the branch went on from the asserted snapshot through others, none of which has expired."""
+    """Return whether the branch went on from the asserted snapshot through snapshots that have not expired."""
     since = snapshots_since(metadata, branch_head(metadata, branch), attempt.parent_id)
     if not since:
         return False

@@ -1,7 +1,7 @@
 """Pure: which writes the rows of a quarantine table are of, and whether their tables may have those rows by now.
 
 The snapshot of the quarantine table says, for each name that its rows have, which table was meant, and where that table
-stood before the write. So the rows are found whatever name the table has later. And its history tells whether it went
+stood before the write. So the rows are found even if the table is renamed later. And its history tells whether it went
 on from there: if its branch began anew or was set back, or a later write replaced rows, the source may have sent the
 same rows again, mended or not. History that has expired does not tell, but for one number: `expire_snapshots` records
 which was the last such snapshot among those that it removes.
@@ -70,7 +70,7 @@ class Origin:
 
     @classmethod
     def of(cls, write: WriteIdentity, found: TableMetadata | None) -> Origin:
-        """Return the origin of the rows of a write; `found` is the table that has its name now, None without one."""
+        """Return the origin of the rows of a write; `found` is the table that has its name now, or None."""
         is_adopted = found is not None and write.new_table is not None
         is_found = found is not None and (is_adopted or str(found.table_uuid) == write.table_uuid)
         head = branch_head(found, base_branch(found, write.route)) if found is not None and is_found else None

@@ -82,7 +82,7 @@ class Earlier:
     Attributes:
         found: What the quarantine table tells of it.
         numbered: The number, and the writer under the name by which the table knows it.
-        marker: The writer's last marker in the table, None without one.
+        marker: The writer's last marker in the table; None if it has none.
     """
 
     found: EarlierTry

@@ -199,7 +199,7 @@ def marker_summary(write: NumberedWrite) -> dict[str, str]:
 
 
 def find_own(history: BranchHistory, write: NumberedWrite, last: TxnMarker | None) -> TxnMarker | None:
-    """Return the marker of this very write; None without one, as for a number that was passed over.
+    """Return the marker of this very write, or None if it left none, as for a number that was passed over.
 
     Args:
         history: The branch.
@@ -333,7 +333,7 @@ def is_stray(history: BranchHistory, kind: TxnKind, writer: str, marker: TxnMark
         kind: The kind of writer.
         writer: The writer.
         marker: What the table property holds.
-        of_main: The newest marker of the same writer on `main`, if the branch ends within `main`; None without one.
+        of_main: The newest marker of the same writer on `main`, if the branch ends within `main`; else None.
     """
     metadata, oldest = history.metadata, history.oldest
     place = behind(metadata, oldest, marker.snapshot_id, marker.sequence_number)

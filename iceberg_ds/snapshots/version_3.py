@@ -1,7 +1,7 @@
 """Manifests and manifest lists of format version 3, which PyIceberg 0.12 describes but neither reads whole nor writes.
 
 PyIceberg reads the fields of version 2 alone, and refuses to write version 3 (apache/iceberg-python#1551). So entries
-are held with the fields of version 3 here, whatever the version of their table is; writing leaves out what a version
+are held with the fields of version 3 here, for tables of any version; writing leaves out what a version
 does not have. What this module does goes once PyIceberg does it.
 
 Rows of version 3 have ids. A snapshot gives each manifest of data files that has none the next free ids; the files that
@@ -209,7 +209,7 @@ def why_not_numbered(metadata: TableMetadata, rows: int = 0) -> str | None:
 
 
 def with_settled_ids(metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    """Return the manifests whose rows keep their ids in whatever snapshot lists them, or their entries.
+    """Return the manifests whose rows keep their ids in any snapshot that lists them, or their entries.
 
     A manifest without ids, as in a table that was just upgraded, gets them from the next snapshot, whoever commits it;
     entries that were copied from it before would get other ones.

@@ -20,7 +20,7 @@ def progress_line(spark: SparkSession | None, stream: TextIO) -> Iterator[None]:
     """Show how many tasks are done, and for how long the block has run, and take the line away at its end.
 
     Args:
-        spark: The session; None without one.
+        spark: The session; None if there is none.
         stream: Where the line goes, if it is a terminal.
     """
     if spark is None or not stream.isatty():

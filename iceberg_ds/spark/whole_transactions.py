@@ -163,7 +163,7 @@ def _split(
     has_ends: bool,
     max_held_bytes: int,
 ) -> Iterator[pd.DataFrame]:
-    """Yield the rows that may be passed on, of those that were held and those that came, and hold the others."""
+    """Yield the rows that may be passed on, of those that were held and those that came, and hold the rest."""
     import pandas as pd  # noqa: PLC0415  # on executors alone, which Spark has asked it of
 
     new = pa.concat_tables([from_bytes(written) for frame in frames for written in frame[_ROWS]])

@@ -180,7 +180,7 @@ def _below(
     name: str,
     case_sensitive: bool | None,  # noqa: FBT001
 ) -> Iterator[BadValues]:
-    """Yield what is wrong with values nested in others, of which those that are `absent` count as written."""
+    """Yield what is wrong with values nested in others; those that are `absent` count as written."""
     if not named.nullable and values.null_count:
         is_null = values.is_null() if absent is None else pc.and_not(values.is_null(), absent)
         if is_null.true_count:

@@ -125,7 +125,7 @@ def _text_cast(values: pa.Array, target: pa.DataType) -> Cast:
 
 
 def _rounded(texts: pa.Array, found: pa.Array) -> pa.Array | None:
-    """Return where the float of a text is no longer its number, of which fractions may be rounded; None if nowhere."""
+    """Return where the float of a text is not its number, apart from rounded fractions; None if nowhere."""
     became_zero = pc.and_(pc.equal(found, 0), pc.match_substring_regex(texts, _OTHER_THAN_ZERO))
     is_long = pc.match_substring_regex(texts, _LONG_TEXT[found.type])
     numbers = pc.indices_nonzero(is_long)

@@ -136,7 +136,7 @@ class _Walk:
             yield from _out_of_order(matched, fields, path, parent_id)
 
     def _positions(self, given: spark.StructType, fields: Sequence[NestedField], path: str) -> list[int | str | None]:
-        """Return for each column the position of its field, None without a field, or what is wrong with its name."""
+        """Return for each column the position of its field, None if it has no field, or what is wrong with its name."""
         names = [field.name for field in fields]
         within = f" in '{path}'" if path else ""
         try:

@@ -56,7 +56,7 @@ class Unlike(NamedTuple):
 def first_unlike(
     own: Iterable[pa.Field], wanted: Iterable[NestedField], filled: Collection[int] = (), above: str = ""
 ) -> Unlike | None:
-    """Return a column, also in structs, that a file lacks or has as another type; None if there is none.
+    """Return a column, also in structs, that a file lacks or has as another type, or None if it has all as they are.
 
     Args:
         own: The columns of the file, with field ids.

@@ -54,7 +54,7 @@ def has_lineage(schema: Schema) -> bool:
 
 
 def is_lineage(field: NestedField) -> bool:
-    """Return whether a column is one of the lineage, and not of the table, whatever its name."""
+    """Return whether a column is one of the lineage; a column of the table with the same name is not."""
     return field.field_id in {ROW_ID.field_id, LAST_UPDATED.field_id}
 
 
@@ -63,7 +63,7 @@ class FileLineage:
     """What the rows of a data file inherit.
 
     Attributes:
-        first_row_id: Id of its first row; the others follow in their order.
+        first_row_id: Id of its first row; the ids of the next rows follow in order.
         sequence_number: Its data sequence number.
     """
 

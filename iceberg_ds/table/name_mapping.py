@@ -62,7 +62,7 @@ def parsed_mapping(text: str | None) -> NameMapping | None:
 
 
 def _twice(fields: Sequence[MappedField]) -> str | None:
-    """Return a name that more than one of these fields has, or of those inside one of them; None if there is none."""
+    """Return a name that more than one of these fields has, or of those inside one of them, or None if all differ."""
     names = Counter(name for field in fields for name in set(_names(field)))
     own = next((name for name, count in names.items() if count > 1), None)
     return own or next((name for field in fields if (name := _twice(field.fields)) is not None), None)
@@ -121,7 +121,7 @@ def has_field_ids(file_schema: pa.Schema, schema: Schema) -> bool:
 
     Args:
         file_schema: The columns of the file.
-        schema: Columns of the table: what is a struct there is no variant, whatever its fields are called.
+        schema: Columns of the table: a struct there is no variant, even if its fields have the names of one.
     """
     fields = at_any_depth(schema.fields)
     structs = frozenset(field.field_id for field in fields if isinstance(field.field_type, StructType))

@@ -64,7 +64,7 @@ def parse_identifier(text: str) -> tuple[str, ...]:
 
 
 def levels_of(text: str) -> tuple[str, ...]:
-    """Return the levels of a name, of which any may be blank, as that of a column or of a field of a struct may.
+    """Return the levels of a name; any may be blank, as the name of a column or of a field of a struct may be.
 
     Raises:
         ValueError: A backtick is unmatched.

@@ -376,7 +376,7 @@ def _as_physical(values: pa.Array) -> pa.Array:
         return values.storage
     if pa.types.is_date32(values.type):
         return values.view(pa.int32())
-    if pa.types.is_floating(values.type):  # all NaN are one value, whatever their bits
+    if pa.types.is_floating(values.type):  # all NaN are one value, with any bits
         return pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values)
     if pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type):
         return values.cast(_microseconds(values.type)).view(pa.int64())

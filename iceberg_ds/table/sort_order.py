@@ -72,7 +72,7 @@ class RowOrder:
         return _numbered(columns or [pa.repeat(pa.scalar(0, pa.int8()), batch.num_rows)])
 
     def _more_keys(self, batch: pa.RecordBatch) -> Iterable[pa.Array]:  # noqa: ARG002  # a subclass has some
-        """Return further key columns of the rows in `batch`, which count after the others, ascending."""
+        """Return further key columns of the rows in `batch`, which count after the order's own, ascending."""
         return ()
 
     def positions(self, keys: pa.RecordBatch, tie_breakers: pa.Array | None = None) -> pa.Array:
@@ -145,7 +145,7 @@ def _key_values(batch: pa.RecordBatch, key: _Key) -> pa.Array:
 
 
 def ordered_bits(values: pa.Array) -> pa.Array:
-    """Return integers in the order of floats: -0 before 0, every NaN, whatever its sign, after infinity."""
+    """Return integers in the order of floats: -0 before 0, every NaN, of either sign, after infinity."""
     integer = _BITS[values.type]
     bits = pc.if_else(pc.is_nan(values), pa.scalar(math.nan, values.type), values).view(integer)
     all_but_sign = pa.scalar((1 << (integer.bit_width - 1)) - 1, integer)

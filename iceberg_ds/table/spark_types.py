@@ -180,7 +180,7 @@ def _convert_field(
 
 
 def comment_of(field: spark.StructField) -> str | None:
-    """Return the comment of a column or field, or None without one."""
+    """Return the comment of a column or field, or None if it has none."""
     comment = (field.metadata or {}).get("comment")
     return comment if isinstance(comment, str) else None  # metadata may mean anything by that word
 

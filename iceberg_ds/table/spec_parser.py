@@ -124,7 +124,7 @@ def parse_sort_by(text: str) -> tuple[SortTerm, ...]:
 
 
 def names_z_order(text: str) -> bool:
-    """Return whether a text is of the form `zorder(a, b)`, whatever stands in the parentheses."""
+    """Return whether a text is of the form `zorder(a, b)`, with anything in the parentheses."""
     return _begins_z_order(_Tokens(text))
 
 

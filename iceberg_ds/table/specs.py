@@ -173,7 +173,7 @@ def _find_sources(terms: Sequence[PartitionTerm | SortTerm], schema: Schema) -> 
 def _source_of(term: PartitionTerm | SortTerm, schema: Schema) -> NestedField:
     field = find_source(term.source, schema)
     if isinstance(field.field_type, UnknownType) or not term.transform.can_transform(field.field_type):
-        raise ValueError(f"column {term.source} is {field.field_type}, of which there is no {term.transform}")
+        raise ValueError(f"column {term.source} is {field.field_type}, to which {term.transform} does not apply")
     return field
 
 
@@ -223,8 +223,8 @@ def _refuse_redundant(wanted: Sequence[_Wanted], schema: Schema) -> None:
         {schema.find_column_name(source_id) or "" for source_id in times if times.count(source_id) > 1}
     ):
         raise ValueError(
-            f"{', '.join(repeated)} has several of year, month, day and hour, of which Iceberg allows one: "
-            "keep the finest, by which queries for the others are pruned, too"
+            f"{', '.join(repeated)} has several of year, month, day and hour, and Iceberg allows one: "
+            "keep the finest, which prunes queries by coarser ones, too"
         )
 
 

@@ -97,7 +97,7 @@ def _variants(fields: Iterable[NestedField]) -> Iterator[NestedField]:
 
 
 def is_variant(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is `VARIANT`: a struct of the table has ids in its fields, whatever their names."""
+    """Return whether an Arrow type is `VARIANT`: a struct of the table, with any names, has ids in its fields."""
     return bool(pa.types.is_struct(kind) and kind.equals(VARIANT, check_metadata=True))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 
-# The two low bits of a value's first byte; the others of a flat value are its type.
+# The two low bits of a value's first byte; the other six bits of a flat value are its type.
 SHORT_TEXT, OBJECT, ARRAY = 1, 2, 3
 NULL = b"\x00"
 # Bytes of a flat value, its first byte included, by type; values of other types say how many they have.

@@ -1,7 +1,7 @@
 """Pure: Arrow's structs, lists and maps as variants, whole columns at a time, with the bytes of `to_variant_object`.
 
 A variant has the names of its fields once, numbered as they are met (`metadata`), and its values have their numbers. So
-a column is walked twice: for the names of each row, of which most rows have the same, and then for the values. Fields
+a column is walked twice: for the names of each row, which most rows share, and then for the values. Fields
 lie in an object in the order of the DataFrame, and are listed in the order of their names. Only variants inside are
 taken apart one by one. Sources: Parquet spec, "Variant Binary Encoding"; Spark's `VariantBuilder`, for all that the
 spec leaves open.

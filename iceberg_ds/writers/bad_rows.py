@@ -1,4 +1,4 @@
-"""Parts the rows of a task that cannot be written from the others, before the writers see them.
+"""Sets the rows of a task that cannot be written apart from those that can, before the writers see them.
 
 What is found here is what a task or its commit refuses where `on-bad-row` is `fail`; so the writers stay as they are,
 and refuse what is left. The work is done on columns of Arrow; only bad rows are looked at one by one. Columns that a
@@ -298,7 +298,7 @@ class BadRowFilter:
         return _Problem(column=self._operations or "", reason=Reason.OPERATION, detail=detail, mask=mask)
 
     def _without(self, rows: _Rows, problems: Sequence[_Problem]) -> _Rows:
-        """Return the rows with which nothing is wrong, and keep or count the others."""
+        """Return the good rows, and keep or count the bad ones."""
         if not problems:
             return rows
         is_bad = self._count(problems)

@@ -176,7 +176,7 @@ def read_vector(stream: InputStream, vector: DeletionVector, rows: int) -> pa.Ar
 
 
 def _content(stream: InputStream, vector: DeletionVector, rows: int) -> bytes:
-    """Return the bytes of a vector, of which there are no more than the rows of its data file can take."""
+    """Return the bytes of a vector; fail if there are more than the rows of its data file can take."""
     if vector.offset < 0 or not 0 <= vector.length <= _FEW_BYTES + _ROW_BYTES * rows:
         raise ValueError(f"it is said to have {vector.length} bytes there, for a data file with {rows} rows")
     stream.seek(vector.offset)

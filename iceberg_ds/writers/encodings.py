@@ -87,7 +87,7 @@ DEFAULT_ENCODINGS = Encodings()
 
 
 class ChosenEncodings:
-    """The encodings of one task attempt's files, of whichever tables.
+    """The encodings of one task attempt's files, in all of its tables.
 
     A column's encoding is chosen once for all row groups with about the same number of rows in which it is alike: it
     has the same name and type, and some rows say that about as many of its values repeat. So another table, whose

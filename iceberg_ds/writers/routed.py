@@ -113,7 +113,7 @@ class _RowsByTable:
         self._columns: dict[str, list[str]] = {}
 
     def next_table(self) -> TablePlan | None:
-        """Return the next table with rows that tasks write, or None if there is none left; take all its rows first."""
+        """Return the next table with rows that tasks write, or None after the last one; take all its rows first."""
         if self._left is None:
             if (first := self._advance()) is not None:
                 return self._plan.tables[self._tables[first]]
@@ -150,7 +150,7 @@ class _RowsByTable:
         self._waiting.close()
 
     def _advance(self) -> int | None:
-        """Read until a table with a plan has rows, and return its number; None if there is none."""
+        """Read until a table with a plan has rows, and return its number, or None if no such table is left."""
         while self._read_batch():
             if self._first is not None:
                 return self._first

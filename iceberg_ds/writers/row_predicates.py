@@ -65,11 +65,11 @@ class RangeCheck:
 
 
 def delete_test(predicate: str | None, plan: WritePlan) -> DeleteTest | None:
-    """Return a function that tells which rows of a batch are deletes, or None without a predicate.
+    """Return a function that tells which rows of a batch are deletes, or None if there is no predicate.
 
     Args:
         predicate: A predicate on columns of the DataFrame, or None.
-        plan: What the driver decided; its `frame` has the columns that the predicate reads, None without a predicate.
+        plan: What the driver decided; its `frame` has the columns that the predicate reads, if there is one.
 
     Raises:
         ValueError: The predicate cannot be read, a column is missing or ambiguous, or values do not compare or

@@ -44,13 +44,13 @@ class UnroutedRows:
             self._keep(rows)
 
     def refused(self) -> RefusedRows | None:
-        """Return the rows, if they fail the write; None without such rows."""
+        """Return the rows that fail the write, or None if there are none."""
         if self._policy is not None or not self._count:
             return None
         return RefusedRows(count=self._count, example=self._value)
 
     def bad(self) -> BadRows | None:
-        """Return the rows, if they go to the quarantine or are lost; None without such rows."""
+        """Return the rows that go to the quarantine table or are lost, or None if there are none."""
         if self._policy is None or not self._count:
             return None
         target = self._policy.quarantine

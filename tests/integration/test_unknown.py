@@ -206,9 +206,9 @@ def test_files_of_a_table_with_unknown_columns_are_listed(spark: SparkSession, h
     [
         ({"keys": "nothing"}, "column 'nothing' is unknown and cannot be a key"),
         ({"keys": "id", "sequence_by": "nothing"}, "sequence column 'nothing' is unknown, whose values have no order"),
-        ({"partition_by": "nothing"}, "column nothing is unknown, of which there is no identity"),
-        ({"partition_by": "bucket(4, nothing)"}, "column nothing is unknown, of which there is no bucket"),
-        ({"sort_by": "nothing"}, "column nothing is unknown, of which there is no identity"),
+        ({"partition_by": "nothing"}, "column nothing is unknown, to which identity"),
+        ({"partition_by": "bucket(4, nothing)"}, "column nothing is unknown, to which bucket"),
+        ({"sort_by": "nothing"}, "column nothing is unknown, to which identity"),
     ],
 )
 def test_columns_without_a_type_lay_out_nothing(

@@ -195,8 +195,8 @@ def test_struct_with_the_names_of_a_variant_is_a_struct(spark: SparkSession, hou
         1,
         [
             ({"keys": "v"}, "column 'v' is variant and cannot be a key"),
-            ({"partition_by": "v"}, "column v is variant, of which there is no identity"),
-            ({"partition_by": "bucket(4, v)"}, "column v is variant, of which there is no bucket"),
+            ({"partition_by": "v"}, "column v is variant, to which identity"),
+            ({"partition_by": "bucket(4, v)"}, "column v is variant, to which bucket"),
             ({"sort_by": "v"}, "column v is variant"),
             ({"keys": "id", "sequence_by": "v"}, "sequence column 'v' is variant, whose values have no order"),
         ],

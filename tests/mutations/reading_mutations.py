@@ -102,7 +102,7 @@ READING = (
     Mutation(
         name="a file that has gone is passed over",
         file="reading/spark_files.py",
-        before='    "ignoreMissingFiles": "false",  # whatever the session says: a missing file is an error\n',
+        before='    "ignoreMissingFiles": "false",  # even if the session says otherwise: a missing file is an error\n',
         after="",
         spark_tests=(_BOTH + "test_missing_file_is_named",),
     ),

@@ -111,7 +111,7 @@ def test_several_rows_of_a_key_without_an_order_are_refused(keyed: PeerTable, pa
     """One of the rows would win by chance."""
     keyed.append(simple((1, "one"), (6, "six")))
 
-    with pytest.raises(RefusedRowsError, match=r"1 keys have several rows of which none comes last .*sequence-by"):
+    with pytest.raises(RefusedRowsError, match=r"1 keys have several rows, and none comes last .*sequence-by"):
         keyed.append(*parts)
     keyed.append(*parts, sequence_by="data")
 

@@ -84,7 +84,7 @@ def test_events_of_one_key_in_several_tasks_leave_one_row(keyed: Sink) -> None:
 
 def test_ties_are_those_of_deletes_that_take_rows_away(keyed: Sink) -> None:
     """The option would change which row wins."""
-    with pytest.raises(RefusedRowsError, match="1 keys have several rows of which none comes last"):
+    with pytest.raises(RefusedRowsError, match="1 keys have several rows, and none comes last"):
         put(keyed, 0, [("d", 1, "EU", 1, 1)], [("c", 1, "EU", 2, 1)])
     put(keyed, 0, [("d", 1, "EU", 1, 1)], [("c", 1, "EU", 2, 1)], keys_not_enforced=True)
 

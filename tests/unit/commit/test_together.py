@@ -149,7 +149,7 @@ def test_table_whose_outcome_is_unknown_is_not_said_to_be_without_its_rows(
 
     with pytest.raises(
         CommitStateUnknownError,
-        match=r"^It is unknown of 1 of 2 tables whether they have their rows; the others have their rows, and are",
+        match=r"^It is unknown of 1 of 2 tables whether they have their rows; the other tables have their rows, and",
     ) as unknown:
         faulty.commit(faulty.to_all(0, 1))
 
@@ -163,7 +163,7 @@ def test_table_whose_outcome_is_unknown_is_not_said_to_be_without_its_rows(
         ("cc", "None of 2 tables was committed"),
         ("uu", "It is unknown of 2 of 2 tables whether they have their rows"),
         ("cu", "1 of 2 tables were not committed, and it is unknown of 1 of 2 tables whether they have their rows"),
-        ("c", "1 of 2 tables were not committed; the others have their rows, and are skipped"),
+        ("c", "1 of 2 tables were not committed; the other tables have their rows, and are skipped"),
     ],
 )
 def test_summary_counts_tables_without_rows_and_those_in_doubt(tables: Tables, kinds: str, said: str) -> None:
@@ -359,7 +359,7 @@ def test_table_that_can_never_land_does_not_keep_back_an_epoch_that_has_begun(ta
     tables.sink("a").commit(tables.write(0, {"a": [1]})[0].commits)
     later(tables)
 
-    with pytest.raises(CommitConflictError, match="1 of 3 tables were not committed; the others have their rows"):
+    with pytest.raises(CommitConflictError, match="1 of 3 tables were not committed; the other tables have their rows"):
         three.commit(three.to_all(0, 1))
 
     assert three.ids() == {"a": [0, 1], "b": [0, 5], "c": [0, 1]}

@@ -192,5 +192,5 @@ def test_ties_are_those_of_one_key(sink: Sink, is_wide: bool) -> None:  # noqa: 
 
     table.put([("u", one, 1, 3), ("u", one, 1, 3), ("u", other, 2, 3)], [("u", third, 3, 3), ("u", one, 10, 4)])
     assert table.amounts == [2, 3, 10]
-    with pytest.raises(RefusedRowsError, match=r"1 keys have several rows of which none comes last .*'key': 5"):
+    with pytest.raises(RefusedRowsError, match=r"1 keys have several rows, and none comes last .*'key': 5"):
         table.put([("u", one, 1, 3), ("u", one, 1, 3)], [("u", other, 2, 4)])

@@ -164,12 +164,12 @@ def test_table_with_the_new_spec_can_be_created(stock: SqlCatalog, format_versio
     ("text", "fragment"),
     [
         ("nothing", "nothing: there is no column nothing among id, ts, s, region"),
-        ("day(id)", "day(id): column id is long, of which there is no day"),
-        ("hour(d)", "hour(d): column d is date, of which there is no hour"),
-        ("bucket(4, price)", "bucket(4, price): column price is double, of which there is no bucket[4]"),
-        ("truncate(4, ts)", "column ts is timestamptz, of which there is no truncate[4]"),
-        ("l", "l: column l is list<long>, of which there is no identity"),
-        ("v", "of which there is no identity"),
+        ("day(id)", "day(id): column id is long, to which day"),
+        ("hour(d)", "hour(d): column d is date, to which hour"),
+        ("bucket(4, price)", "bucket(4, price): column price is double, to which bucket[4]"),
+        ("truncate(4, ts)", "column ts is timestamptz, to which truncate[4]"),
+        ("l", "l: column l is list<long>, to which identity"),
+        ("v", "to which identity does not apply"),
         ("l.element", "column l is list<long>, and only structs have fields"),
         ("REGION, region", "region: is given more than once"),
         ("year(ts), hour(ts)", "ts has several of year, month, day and hour"),
@@ -284,7 +284,7 @@ def test_sort_order_goes_through_a_catalog(stock: SqlCatalog) -> None:
     [
         ("gone desc", "gone desc nulls last: there is no column gone"),
         ("l", "column l is list<long>"),
-        ("hour(d)", "column d is date, of which there is no hour"),
+        ("hour(d)", "column d is date, to which hour"),
         ("id, ID desc", "ID desc nulls last: is given more than once"),
     ],
 )
