@@ -21,7 +21,7 @@ class FaultPoint(Enum):
     TABLE_LOADED = "committer: an attempt has loaded the table, and not looked at it"
     MANIFESTS_WRITTEN = "committer: an attempt has written its manifests and its manifest list"
     REQUEST_ANSWERED = "committer: the catalog has carried out the request, and nothing is tidied up"
-    LANDED = "committer: the write is known to have landed and tidied up; Spark does not know it"
+    COMMITTED = "committer: the write is known to have landed and is tidied up; Spark does not know it"
     PUBLISHED = "committer: the branch that readers use is known to have the rows; Spark does not know it"
     SKIPPED = "committer: an earlier write had landed these rows; the new files are deleted"
     CLEANING_UP = "any: files are about to be deleted, with proof"

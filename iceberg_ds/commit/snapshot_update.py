@@ -339,7 +339,7 @@ class SnapshotUpdate:
             superseded = [*self._files.lost_paths, *self._producer.superseded_paths(snapshot, tidy_metadata())]
             self._delete(table.io, superseded, Proof.SUPERSEDED)
         self._delete(table.io, dropped_metadata_files(base, committed), Proof.SUPERSEDED)
-        fault_point(FaultPoint.LANDED)
+        fault_point(FaultPoint.COMMITTED)
         if self._is_first_of_writer and (neighbour := unknown_neighbour(base, self._write)) is not None:
             logger.warning("%s", neighbour_warning(self._write, neighbour))
         logger.info(

@@ -234,7 +234,7 @@ def marker_problems(metadata: TableMetadata, branches: Sequence[BranchWrites]) -
     return problems
 
 
-def unrecorded_marks(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
+def unrecorded_markers(metadata: TableMetadata, branches: Sequence[BranchWrites]) -> list[str]:
     """Return the last writes by this sink that only the history of a branch records, as after a fork by SQL.
 
     Once that history expires, nothing tells that these writes landed.

@@ -49,7 +49,7 @@ from iceberg_ds.inspect.streams import (
     missing_epochs,
     order_problems,
     property_markers,
-    unrecorded_marks,
+    unrecorded_markers,
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
 from iceberg_ds.inspect.vector_checks import HIDDEN, VECTORS, check_vectors
@@ -182,7 +182,7 @@ def _lasting(table: Table) -> tuple[str, None]:
     branches = branch_writes(table.metadata)
     if not any(landed.is_own for branch in branches for landed in branch.writes):
         raise NotTriedError("no snapshot that is left was written by a streaming query or numbered batch of this sink")
-    if unrecorded := unrecorded_marks(table.metadata, branches):
+    if unrecorded := unrecorded_markers(table.metadata, branches):
         more = f"; and {len(unrecorded) - 1} more" if len(unrecorded) > 1 else ""
         raise CheckWarnedError(
             f"only snapshots record that {unrecorded[0]}{more}: once they expire, a write that is repeated would be "

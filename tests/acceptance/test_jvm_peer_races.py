@@ -112,7 +112,7 @@ OURS = {
     "epoch and conversion by marks": Ours(events=NEW, run=lambda sink: put_and_convert(sink, "position")),
     "epoch and conversion by rewriting": Ours(events=NEW, run=lambda sink: put_and_convert(sink, "copy-on-write")),
     "epoch that is published converted": Ours(
-        events=NEW, run=publish, steps=(FaultPoint.COMMIT_BEGUN, FaultPoint.MANIFESTS_WRITTEN, FaultPoint.LANDED)
+        events=NEW, run=publish, steps=(FaultPoint.COMMIT_BEGUN, FaultPoint.MANIFESTS_WRITTEN, FaultPoint.COMMITTED)
     ),
     "upsert by marks": Ours(events=NEW, run=lambda sink: upsert(sink, "position", *apart(NEW)), has_old_deletes=False),
     "upsert by rewriting": Ours(

@@ -34,7 +34,7 @@ _STEPS: dict[Fault, dict[FaultPoint, int]] = {
         FaultPoint.TABLE_LOADED: 10,
         FaultPoint.MANIFESTS_WRITTEN: 14,
         FaultPoint.REQUEST_ANSWERED: 14,
-        FaultPoint.LANDED: 12,
+        FaultPoint.COMMITTED: 12,
         FaultPoint.CLEANING_UP: 6,
     },
     Fault.ZOMBIE: {FaultPoint.TABLE_LOADED: 1, FaultPoint.MANIFESTS_WRITTEN: 2},
@@ -54,7 +54,7 @@ _LONGEST_ZOMBIE_S = 4.0
 _LONGEST_FULL_S = 3.0
 _JUMPS_S = (-86_400.0, -3_600.0, -61.0, 61.0, 3_600.0, 86_400.0)
 # Steps that are come to after a kill only, and how often a kill is followed by one there.
-_AFTER_LANDING = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+_AFTER_LANDING = {FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMITTED}
 _AFTER_FAILURE = {
     FaultPoint.FILE_CLOSED,
     FaultPoint.TASK_WRITTEN,

@@ -31,7 +31,7 @@ from iceberg_ds.fault_points import FaultPoint, listen
 
 OPTION = "chaos"
 _FIRST_STEP = "BEGUN"
-_TOLD = {FaultPoint.LANDED: Kind.LANDED, FaultPoint.SKIPPED: Kind.SKIPPED}
+_TOLD = {FaultPoint.COMMITTED: Kind.LANDED, FaultPoint.SKIPPED: Kind.SKIPPED}
 _clock = time.time
 
 

@@ -21,7 +21,7 @@ _LOST = Verdict(
 _WHOLE = Verdict(accounts={}, problems=(), snapshots=1, data_files=1, orphans=0)
 
 
-def _kill(at_s: float, stream: str = "stream", place: str = "LANDED") -> Event:
+def _kill(at_s: float, stream: str = "stream", place: str = "COMMITTED") -> Event:
     return Event(
         kind=Kind.FAULT,
         fault=Fault.KILL_PYTHON,
@@ -58,7 +58,7 @@ def test_counts_kills_and_what_followed() -> None:
     )
 
     assert result.kills == 2
-    assert result.places == {"LANDED": 1, "PLANNED": 1}
+    assert result.places == {"COMMITTED": 1, "PLANNED": 1}
     assert result.outcomes == {
         "kill: recognised as landed before, after CatalogError": 1,
         "kill: the rows landed": 1,
@@ -100,7 +100,7 @@ def test_order_strikes_once_and_at_its_step(tmp_path: Path) -> None:
 
     assert waits(tmp_path, "stream-1")
     assert not waits(tmp_path, "stream")
-    assert take(tmp_path, "stream-1", "LANDED") is None
+    assert take(tmp_path, "stream-1", "COMMITTED") is None
     assert take(tmp_path, "stream-1", "PLANNED") == order
     assert take(tmp_path, "stream-1", "PLANNED") is None
 

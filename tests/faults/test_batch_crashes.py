@@ -73,7 +73,7 @@ def test_committer_dies_after_commit(used: Warehouse, spark: SparkSession, tmp_p
 def test_exception_after_commit_keeps_what_has_landed(used: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Spark's `abort`, which gets all messages here, would delete the files of rows that are in the table."""
     fault = fault_at(Point.AFTER_COMMIT, Action.RAISE, tmp_path)
-    with pytest.raises(PySparkException, match="planned fault at LANDED"):
+    with pytest.raises(PySparkException, match="planned fault at COMMITTED"):
         job(used, fault).run(spark)
 
     assert used.ids() == list(range(2 * ROWS))

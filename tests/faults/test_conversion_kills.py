@@ -27,9 +27,9 @@ STEPS = [
     FaultPoint.TABLE_LOADED,
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
 ]
-LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMITTED}
 AFTER = [(0, "EU", 0), (1, "US", 10), (3, "EU", 3), (5, "DE", 50)]
 
 

@@ -33,7 +33,7 @@ HAND_OVER: Mapping[str, str] = {}
 COMMITTER_STEPS = [FaultPoint.TASK_WRITTEN, FaultPoint.FILE_OPENED, FaultPoint.FILE_CLOSED, FaultPoint.REQUEST_ANSWERED]
 # Steps that only a write that fails by itself comes to, and where it fails.
 AFTER_A_FAILURE = {FaultPoint.ABORT_BEGUN: FaultPoint.TASK_WRITTEN, FaultPoint.CLEANING_UP: FaultPoint.FILE_CLOSED}
-LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMITTED}
 # Writes into several tables alone come to these: `test_many_tables_kills`, and `test_report_kills` for a quarantine.
 OF_MANY_TABLES = {
     FaultPoint.QUARANTINED,
@@ -85,7 +85,7 @@ def test_stream_goes_on_after_a_kill_at_any_step(
     """Rows of the epoch would be lost, or be there twice."""
     begun = streams[version].grow(1)
     if step is FaultPoint.SKIPPED:  # which only the replay of an epoch comes to that has landed
-        die(begun, spark, FaultPoint.LANDED, tmp_path / "before")
+        die(begun, spark, FaultPoint.COMMITTED, tmp_path / "before")
     epochs = begun.snapshots()
 
     die(begun, spark, step, tmp_path / "at")

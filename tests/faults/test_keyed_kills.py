@@ -36,9 +36,9 @@ STEPS = [
     FaultPoint.FILE_CLOSED,  # position deletes are written
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
 ]
-LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMITTED}
 
 
 @pytest.fixture

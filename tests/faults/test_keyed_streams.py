@@ -73,7 +73,7 @@ def test_worker_dies_while_an_epoch_waits_to_be_converted(spark: SparkSession, t
     """Readers of main would meet deletes that they cannot read, or never get the epoch."""
     options = {"publish_converted": "true", "partition_by": "region", "readers": "pyiceberg, snowflake"}
     stream = KeyedStream(folder=tmp_path / "stream").asking(**options).run(spark, FEED[0]).feed(*FEED[1:])
-    fault = fault_at(stream, FaultPoint.LANDED, Action.KILL_WORKER)
+    fault = fault_at(stream, FaultPoint.COMMITTED, Action.KILL_WORKER)
     with pytest.raises(StreamingQueryException):
         stream.job(fault).run(spark)
     assert fault.has_struck

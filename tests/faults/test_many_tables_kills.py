@@ -25,8 +25,8 @@ NEITHER, BOTH = {"a": [0], "b": [0]}, {"a": [0, 1], "b": [0, 1]}
         (FaultPoint.TABLES_PREPARED, 1, NEITHER),
         (FaultPoint.POINTERS_READY, 1, NEITHER),
         (FaultPoint.TABLES_ANSWERED, 1, BOTH),
-        (FaultPoint.LANDED, 1, BOTH),
-        (FaultPoint.LANDED, 2, BOTH),
+        (FaultPoint.COMMITTED, 1, BOTH),
+        (FaultPoint.COMMITTED, 2, BOTH),
     ],
 )
 def test_killed_driver_leaves_all_tables_or_none_and_the_replay_all(  # noqa: PLR0913, PLR0917  # pytest's
@@ -69,7 +69,7 @@ def test_where_tables_are_committed_singly_the_replay_finishes_the_epoch(
     tables.create()
     options = {"table": "db.a", "warehouse": str(warehouse)}
 
-    die_in_epoch(options, tables.to_all(0, 1), FaultPoint.LANDED, tmp_path, number, is_together=False)
+    die_in_epoch(options, tables.to_all(0, 1), FaultPoint.COMMITTED, tmp_path, number, is_together=False)
     found = tables.ids()
     tables.commit(tables.to_all(0, 1))
 

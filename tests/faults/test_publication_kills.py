@@ -25,7 +25,12 @@ BEFORE, AFTER = applied([], OLD), applied([], OLD, NEW)
 # What a commit comes to, and how often: first when the epoch is staged, then when it is converted.
 STAGING_STEPS = [
     (step, 1)
-    for step in (FaultPoint.TABLE_LOADED, FaultPoint.MANIFESTS_WRITTEN, FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED)
+    for step in (
+        FaultPoint.TABLE_LOADED,
+        FaultPoint.MANIFESTS_WRITTEN,
+        FaultPoint.REQUEST_ANSWERED,
+        FaultPoint.COMMITTED,
+    )
 ]
 CONVERTING_STEPS = [(FaultPoint.PLANNED, 1), (FaultPoint.TASK_WRITTEN, 1), (FaultPoint.COMMIT_BEGUN, 2)]
 CONVERTING_STEPS += [(step, 2) for step, _ in STAGING_STEPS]
@@ -75,7 +80,7 @@ def test_killed_epoch_is_published_once_by_its_replay(
 
 def test_conversion_of_a_killed_process_is_told_by_its_replay(keyed: Sink, tmp_path: Path) -> None:
     """Sums would never have what the conversion added and took away."""
-    kill(keyed, tmp_path, FaultPoint.LANDED, 2)
+    kill(keyed, tmp_path, FaultPoint.COMMITTED, 2)
     taken = reports_on(keyed)
 
     put(keyed, 1, NEW)
@@ -86,7 +91,7 @@ def test_conversion_of_a_killed_process_is_told_by_its_replay(keyed: Sink, tmp_p
     assert (conversion.branch, conversion.counts["removed-equality-deletes"]) == ("main", 3)
 
 
-@pytest.mark.parametrize("step", [(FaultPoint.LANDED, 1), (FaultPoint.LANDED, 2)], ids=name_of)
+@pytest.mark.parametrize("step", [(FaultPoint.COMMITTED, 1), (FaultPoint.COMMITTED, 2)], ids=name_of)
 def test_killed_epoch_is_written_anew_if_main_has_moved_on(
     keyed: Sink, tmp_path: Path, step: tuple[FaultPoint, int]
 ) -> None:
@@ -100,7 +105,7 @@ def test_killed_epoch_is_written_anew_if_main_has_moved_on(
     check_main(keyed, AFTER)
 
 
-@pytest.mark.parametrize("step", [(FaultPoint.TASK_WRITTEN, 1), (FaultPoint.LANDED, 2)], ids=name_of)
+@pytest.mark.parametrize("step", [(FaultPoint.TASK_WRITTEN, 1), (FaultPoint.COMMITTED, 2)], ids=name_of)
 def test_replay_that_is_killed_as_well_is_ended_by_the_next(
     keyed: Sink, tmp_path: Path, step: tuple[FaultPoint, int]
 ) -> None:

@@ -16,9 +16,9 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.fault_points import FaultPoint
 
 TABLES = {"upsert": ("a", "bad"), "transaction": ("a", "b", "bad")}
-TOGETHER = [(FaultPoint.POINTERS_READY, 1), (FaultPoint.TABLES_ANSWERED, 1), (FaultPoint.LANDED, 2)]
+TOGETHER = [(FaultPoint.POINTERS_READY, 1), (FaultPoint.TABLES_ANSWERED, 1), (FaultPoint.COMMITTED, 2)]
 SINGLY = [(FaultPoint.QUARANTINED, 1), *((FaultPoint.REQUEST_ANSWERED, number) for number in (1, 2))]
-SINGLY += [(FaultPoint.LANDED, number) for number in (1, 2)]
+SINGLY += [(FaultPoint.COMMITTED, number) for number in (1, 2)]
 STEPS = [(True, *step) for step in TOGETHER] + [(False, *step) for step in SINGLY]
 
 

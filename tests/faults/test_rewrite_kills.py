@@ -28,9 +28,9 @@ STEPS = [
     FaultPoint.TABLE_LOADED,
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
 ]
-LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMITTED}
 CELLS = [(step, what) for step in STEPS for what in get_args(Rewrite) if what != "data"]
 DATA_STEPS = [step for step in STEPS if step is not FaultPoint.PLANNED]
 

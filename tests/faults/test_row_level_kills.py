@@ -24,9 +24,9 @@ STEPS = [
     FaultPoint.TABLE_LOADED,
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
 ]
-LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMITTED}
 BEFORE = {number: f"row {number}" for number in range(10) if number != 1}
 AFTER = {
     "delete": {number: name for number, name in BEFORE.items() if number % 3},

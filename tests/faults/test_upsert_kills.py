@@ -37,7 +37,7 @@ ONCE = [
     (FaultPoint.TABLE_LOADED, 1),
     (FaultPoint.MANIFESTS_WRITTEN, 1),
     (FaultPoint.REQUEST_ANSWERED, 1),
-    (FaultPoint.LANDED, 1),
+    (FaultPoint.COMMITTED, 1),
     (FaultPoint.CLEANING_UP, 1),  # the files of keys
 ]
 SEARCHED_AGAIN = [
@@ -48,7 +48,7 @@ SEARCHED_AGAIN = [
     (FaultPoint.REQUEST_ANSWERED, 1),
 ]
 CREATING = [(FaultPoint.TASK_WRITTEN, 2), (FaultPoint.MANIFESTS_WRITTEN, 1), (FaultPoint.REQUEST_ANSWERED, 1)]
-LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.LANDED, FaultPoint.CLEANING_UP}
+LANDED_BY_THEN = {FaultPoint.REQUEST_ANSWERED, FaultPoint.COMMITTED, FaultPoint.CLEANING_UP}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

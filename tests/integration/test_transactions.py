@@ -73,8 +73,8 @@ def test_micro_batch_that_dies_between_tables_lands_once_in_each(
 
     def die(reached: FaultPoint) -> None:
         nonlocal left
-        left -= reached is FaultPoint.LANDED
-        if reached is FaultPoint.LANDED and left == 0:
+        left -= reached is FaultPoint.COMMITTED
+        if reached is FaultPoint.COMMITTED and left == 0:
             raise RuntimeError("planned fault")
 
     feed(tmp_path / "source", 0)

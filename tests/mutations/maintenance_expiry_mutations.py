@@ -6,7 +6,7 @@ from mutations.mutating import Mutation
 
 _RULES = "unit/maintenance/test_retention.py::test_case_of_the_rules"
 _FILES = "unit/maintenance/test_expire_snapshots.py::"
-_MARKS = "unit/maintenance/test_expired_marks.py::"
+_MARKS = "unit/maintenance/test_expired_markers.py::"
 _ORPHANS = "integration/test_orphans_on_spark.py::"
 _ON_SPARK = "integration/test_expiry_on_spark.py::"
 _REMOVAL = "unit/maintenance/test_remove_orphan_files.py::"

@@ -28,7 +28,7 @@ STEPS = (
     FaultPoint.TABLE_LOADED,
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
     FaultPoint.SKIPPED,
     FaultPoint.CUT_BEGUN,
     FaultPoint.CUT_TAGGED,

@@ -39,7 +39,7 @@ STEPS = [
     FaultPoint.TABLE_LOADED,
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
     FaultPoint.SKIPPED,
     FaultPoint.PLANNED,
     FaultPoint.TASK_WRITTEN,

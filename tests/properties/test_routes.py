@@ -64,7 +64,9 @@ def dying_after(tables: int) -> Iterator[None]:
     landed = itertools.count(1)
 
     def reached(point: FaultPoint) -> None:
-        if (point is FaultPoint.LANDED and next(landed) == tables) or (point is FaultPoint.TABLE_LOADED and not tables):
+        if (point is FaultPoint.COMMITTED and next(landed) == tables) or (
+            point is FaultPoint.TABLE_LOADED and not tables
+        ):
             raise Died
 
     with mock.patch("iceberg_ds.commit.snapshot_update.fault_point", reached):

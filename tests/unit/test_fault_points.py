@@ -30,7 +30,7 @@ def test_write_comes_by_its_steps_in_order(sink: Sink, heard: list[FaultPoint]) 
         FaultPoint.TABLE_LOADED,
         FaultPoint.MANIFESTS_WRITTEN,
         FaultPoint.REQUEST_ANSWERED,
-        FaultPoint.LANDED,
+        FaultPoint.COMMITTED,
     ]
 
 

@@ -31,7 +31,7 @@ class Point:
     IN_TASK = FaultPoint.FILE_CLOSED
     AFTER_TASK = FaultPoint.TASK_WRITTEN
     BEFORE_COMMIT = FaultPoint.COMMIT_BEGUN
-    AFTER_COMMIT = FaultPoint.LANDED
+    AFTER_COMMIT = FaultPoint.COMMITTED
 
 
 class Action(Enum):

@@ -72,7 +72,7 @@ STEPS_OF_COMMITS = [
     FaultPoint.FILE_CLOSED,
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
 ]
 
 Row = dict[int, Any]

@@ -116,7 +116,7 @@ def _die_at(landing: int) -> Callable[[FaultPoint], None]:
 
     def die(point: FaultPoint) -> None:
         nonlocal left
-        left -= point is FaultPoint.LANDED
+        left -= point is FaultPoint.COMMITTED
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -36,7 +36,7 @@ IN_COMMIT = (
     FaultPoint.FILE_CLOSED,
     FaultPoint.MANIFESTS_WRITTEN,
     FaultPoint.REQUEST_ANSWERED,
-    FaultPoint.LANDED,
+    FaultPoint.COMMITTED,
 )
 
 

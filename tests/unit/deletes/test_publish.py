@@ -95,7 +95,7 @@ def test_readers_of_main_see_an_epoch_whole_or_not_at_all(keyed: Sink) -> None:
     seen: list[Any] = []
 
     with meanwhile(
-        FaultPoint.LANDED, lambda: seen.append((values(keyed), len(keyed_deletes(keyed.table(), STAGING)))), 2
+        FaultPoint.COMMITTED, lambda: seen.append((values(keyed), len(keyed_deletes(keyed.table(), STAGING)))), 2
     ):
         put(keyed, 1, SECOND)
 
@@ -313,7 +313,7 @@ def test_main_that_moves_on_while_an_epoch_waits_fails_it_and_the_replay_writes_
             compact(keyed)
 
     with (
-        meanwhile(FaultPoint.LANDED, compact_at_last, number),
+        meanwhile(FaultPoint.COMMITTED, compact_at_last, number),
         pytest.raises(
             CommitConflictError,
             match=r"staged as snapshot \d+, and not on branch 'main' yet: 'main' has moved on to snapshot \d+ "
@@ -333,7 +333,7 @@ def test_main_that_moves_on_while_an_epoch_waits_fails_it_and_the_replay_writes_
 def test_batch_without_a_number_that_cannot_be_published_is_left_to_the_user(keyed: Sink) -> None:
     """Its rows would be dropped without a word."""
     with (
-        meanwhile(FaultPoint.LANDED, lambda: compact(keyed)),
+        meanwhile(FaultPoint.COMMITTED, lambda: compact(keyed)),
         pytest.raises(CommitConflictError, match=r"Drop branch 'main__unconverted', and run the write again\.$"),
     ):
         put(keyed, None, SECOND)
@@ -356,7 +356,7 @@ def test_epoch_whose_staging_branch_was_begun_anew_is_not_called_done(keyed: Sin
         put(keyed, OTHER, THIRD)
 
     with (
-        meanwhile(FaultPoint.LANDED, begin_anew),
+        meanwhile(FaultPoint.COMMITTED, begin_anew),
         pytest.raises(CommitConflictError, match=r"'main' has moved on before that.*written anew, on top of that"),
     ):
         put(keyed, 1, SECOND)
@@ -370,7 +370,7 @@ def test_epoch_whose_staging_branch_was_begun_anew_is_not_called_done(keyed: Sin
 
 
 @pytest.mark.parametrize(
-    "step", [FaultPoint.LANDED, FaultPoint.PLANNED, FaultPoint.MANIFESTS_WRITTEN], ids=lambda step: step.name
+    "step", [FaultPoint.COMMITTED, FaultPoint.PLANNED, FaultPoint.MANIFESTS_WRITTEN], ids=lambda step: step.name
 )
 @pytest.mark.parametrize("is_whole", [True, False], ids=["published", "staged"])
 def test_what_another_query_stages_meanwhile_is_never_published_unconverted(

@@ -83,7 +83,7 @@ def test_upsert_keeps_its_bad_rows_once(sink: Sink, warehouse: Path, request: py
 
 
 @WAYS
-@pytest.mark.parametrize("step", [FaultPoint.QUARANTINED, FaultPoint.LANDED])
+@pytest.mark.parametrize("step", [FaultPoint.QUARANTINED, FaultPoint.COMMITTED])
 def test_transaction_that_dies_keeps_the_bad_rows_of_all_tables_once(
     sink: Sink, warehouse: Path, request: pytest.FixtureRequest, way: str, step: FaultPoint
 ) -> None:
@@ -104,7 +104,7 @@ def test_transaction_that_dies_keeps_the_bad_rows_of_all_tables_once(
         nonlocal seen
         seen += reached is step
         # The tables follow their two quarantine writes, so that one of them has landed at the third time.
-        if reached is step and seen == (3 if step is FaultPoint.LANDED else 1):
+        if reached is step and seen == (3 if step is FaultPoint.COMMITTED else 1):
             raise KeyboardInterrupt
 
     listen(die)
@@ -247,8 +247,8 @@ def test_tables_that_go_one_by_one_land_after_the_bad_rows_of_all(sink: Sink, wa
 
     def die(reached: FaultPoint) -> None:
         nonlocal landed
-        landed += reached is FaultPoint.LANDED
-        if reached is FaultPoint.LANDED and landed == dies:
+        landed += reached is FaultPoint.COMMITTED
+        if reached is FaultPoint.COMMITTED and landed == dies:
             raise KeyboardInterrupt
 
     listen(die)
@@ -348,9 +348,9 @@ def test_epoch_of_which_one_table_has_its_rows_is_finished(
 
     def die(reached: FaultPoint) -> None:
         nonlocal seen
-        seen += reached is (dies or FaultPoint.LANDED)
+        seen += reached is (dies or FaultPoint.COMMITTED)
         # The quarantine lands, then table `a`.
-        if reached is (dies or FaultPoint.LANDED) and seen == (2 if dies is None else 1):
+        if reached is (dies or FaultPoint.COMMITTED) and seen == (2 if dies is None else 1):
             raise KeyboardInterrupt
 
     listen(die)
@@ -376,7 +376,7 @@ def test_quarantine_of_two_tables_that_fails_deletes_the_files_of_all(sink: Sink
             block.upsert(rows("2", "y"), "db.b", keys="id", options={"evolve-keys": "true"})
 
     def drop(reached: FaultPoint) -> None:  # the quarantine table, once the first of its writes has landed
-        if reached is FaultPoint.LANDED:
+        if reached is FaultPoint.COMMITTED:
             listen(None)
             sink.catalog.raw.drop_table(("db", "bad"))
             sink.catalog.raw.create_table(("db", "bad"), TABLE)

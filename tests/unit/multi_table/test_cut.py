@@ -206,12 +206,12 @@ def test_rows_of_other_writers_are_not_in_the_cut(sink: RoutedSink, last: Ask, t
 @pytest.mark.parametrize(
     ("point", "time"),
     [
-        (FaultPoint.LANDED, 1),
-        (FaultPoint.LANDED, 2),
+        (FaultPoint.COMMITTED, 1),
+        (FaultPoint.COMMITTED, 2),
         (FaultPoint.CUT_BEGUN, 1),
         (FaultPoint.CUT_TAGGED, 1),
         (FaultPoint.CUT_TAGGED, 2),
-        (FaultPoint.LANDED, 3),
+        (FaultPoint.COMMITTED, 3),
     ],
 )
 def test_death_before_the_record_leaves_the_cut_before(  # noqa: PLR0913, PLR0917  # each is a part of the case
@@ -229,7 +229,7 @@ def test_death_before_the_record_leaves_the_cut_before(  # noqa: PLR0913, PLR091
     listen(None)
 
     between = last()
-    if (point, time) == (FaultPoint.LANDED, 3):  # that of the record
+    if (point, time) == (FaultPoint.COMMITTED, 3):  # that of the record
         assert between is not None
         assert between.epoch == 1
     else:

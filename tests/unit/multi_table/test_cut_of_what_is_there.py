@@ -180,7 +180,7 @@ def test_cut_replaces_the_rows_that_it_has_read(
     before = shown()
 
     with monkeypatch.context() as patch:
-        at(FaultPoint.LANDED, lambda: answering_late(patch, ("meta", "cuts"), states=states))
+        at(FaultPoint.COMMITTED, lambda: answering_late(patch, ("meta", "cuts"), states=states))
         with pytest.raises(CommitConflictError, match="have landed in all tables, but their cut was not recorded"):
             sink.append(order(2), epoch_id=2)
 
@@ -255,7 +255,7 @@ def test_left_out_table_without_news_stays_as_it_is(sink: RoutedSink, shown: Sho
     assert shown() == {"db.customers": [0], "db.orders": [0, 1, 2]}
 
 
-@pytest.mark.parametrize("point", [FaultPoint.LANDED, FaultPoint.CUT_BEGUN])
+@pytest.mark.parametrize("point", [FaultPoint.COMMITTED, FaultPoint.CUT_BEGUN])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_other_kind_of_writer_that_records_between_planning_and_record_keeps_its_cut(
     tmp_path: Path, point: FaultPoint, *, is_first: bool

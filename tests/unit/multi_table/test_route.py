@@ -201,7 +201,7 @@ def test_epoch_that_died_between_two_tables_is_finished(
     landed = []
 
     def die(point: FaultPoint) -> None:
-        if point is FaultPoint.LANDED:
+        if point is FaultPoint.COMMITTED:
             landed.append(point)
             raise KeyboardInterrupt
 

@@ -187,7 +187,7 @@ def test_rows_outside_the_replaced_range_fail_their_line(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "time"), [(FaultPoint.MANIFESTS_WRITTEN, 2), (FaultPoint.LANDED, 1), (FaultPoint.LANDED, 3)]
+    ("point", "time"), [(FaultPoint.MANIFESTS_WRITTEN, 2), (FaultPoint.COMMITTED, 1), (FaultPoint.COMMITTED, 3)]
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_epoch_that_ends_between_tables_is_finished_by_its_repetition(

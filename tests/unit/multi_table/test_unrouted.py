@@ -96,7 +96,7 @@ def test_epoch_of_such_rows_alone_is_kept_once(tmp_path: Path, way: dict[str, st
 
 
 @pytest.mark.usefixtures("_heard", "waits", "one_by_one")
-@pytest.mark.parametrize("step", [FaultPoint.QUARANTINED, FaultPoint.LANDED, FaultPoint.MANIFESTS_WRITTEN])
+@pytest.mark.parametrize("step", [FaultPoint.QUARANTINED, FaultPoint.COMMITTED, FaultPoint.MANIFESTS_WRITTEN])
 @pytest.mark.parametrize("time", [1, 2, 3])
 def test_driver_that_dies_finishes_forward(tmp_path: Path, step: FaultPoint, time: int) -> None:
     """Rows would be lost, or be twice in the quarantine."""

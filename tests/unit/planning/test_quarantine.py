@@ -460,7 +460,7 @@ def test_replay_changes_nothing(sink: Sink, monkeypatch: pytest.MonkeyPatch, can
                 FaultPoint.REQUEST_ANSWERED,
                 FaultPoint.TABLES_CREATED,
                 FaultPoint.TABLES_PREPARED,
-                FaultPoint.LANDED,
+                FaultPoint.COMMITTED,
             )
         ),
     ],

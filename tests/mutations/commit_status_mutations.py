@@ -5,7 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _MODEL = "properties/test_commit_model.py::test_no_file_is_deleted_that_any_later_state_refers_to"
-_STRAY = "unit/commit/test_stray_marks.py::"
+_STRAY = "unit/commit/test_stray_markers.py::"
 _FIRST = "unit/commit/test_create_table.py::"
 _RENAMED = "unit/commit/test_renamed_tables.py::"
 _LOOP = "unit/commit/test_snapshot_update.py::"
@@ -21,7 +21,7 @@ _TOGETHER = "unit/commit/test_together.py::"
 _UNSEEN = "unit/commit/test_landed_unseen.py::"
 _ENCRYPTED = "unit/catalog/test_encrypted_tables.py::"
 
-LANDING = (
+COMMIT_STATUS = (
     Mutation(
         name="a batch that landed is given up once its snapshot has expired",
         file="snapshots/commit_status.py",
@@ -629,21 +629,21 @@ LANDING = (
         file="snapshots/txn.py",
         before="    is_untold = place is Place.UNKNOWN\n",
         after="    is_untold = place is None\n",
-        tests=("unit/commit/test_stray_marks.py::test_version_of_a_branch_that_followed_main_is_not_called_gone",),
+        tests=("unit/commit/test_stray_markers.py::test_version_of_a_branch_that_followed_main_is_not_called_gone",),
     ),
     Mutation(
         name="a branch forked after expiry does not know main's mark",
         file="snapshots/txn.py",
         before="    newest = newest or behind_both(history, of_main)\n",
         after="",
-        tests=("unit/commit/test_stray_marks.py::test_version_of_main_is_skipped_on_a_branch_forked_after_expiry",),
+        tests=("unit/commit/test_stray_markers.py::test_version_of_main_is_skipped_on_a_branch_forked_after_expiry",),
     ),
     Mutation(
         name="a branch takes over a mark that main got after the fork",
         file="snapshots/txn.py",
         before="return None if of_main is None or history.main.shows(of_main.snapshot_id) else of_main",
         after="return of_main",
-        tests=("unit/commit/test_stray_marks.py::test_version_that_main_got_after_the_fork_lands_on_the_branch",),
+        tests=("unit/commit/test_stray_markers.py::test_version_that_main_got_after_the_fork_lands_on_the_branch",),
     ),
     Mutation(
         name="a first snapshot that the catalog has confirmed is taken for overtaken",

@@ -19,7 +19,7 @@ _VECTORS = "unit/deletes/test_vectors.py::"
 
 _PARTITIONS = "unit/deletes/test_every_partition.py::"
 
-RESOLVING: tuple[Mutation, ...] = (
+DELETE_FILES: tuple[Mutation, ...] = (
     Mutation(
         name="times of 96 bits wrap",
         file="io/parquet_files.py",
