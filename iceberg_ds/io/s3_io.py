@@ -339,7 +339,7 @@ class Parts:
 
     async def _abort(self, within_s: float | None) -> None:
         # A part that is still being sent would appear again after the abort, so all parts end first. If the time is
-        # short, half of it is for them; parts that are late are broken off, and the store drops what it has of them.
+        # short, half of it is for them; later ones are broken off, and one that arrived whole may stay behind.
         sent = asyncio.gather(*map(asyncio.wrap_future, self._sent), return_exceptions=True)
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(sent, within_s and within_s / 2)
