@@ -17,7 +17,15 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.errors import OptionError, StreamHistoryError
 from iceberg_ds.reading.scan import SnapshotChoice
 from iceberg_ds.reading.stream import change_of, known_snapshots
-from iceberg_ds.snapshots.refs import MAIN_BRANCH, Place, begins_a_table, behind, find_snapshot, keeps_rows, lineage
+from iceberg_ds.snapshots.refs import (
+    MAIN_BRANCH,
+    Place,
+    ancestors_of,
+    begins_a_table,
+    behind,
+    find_snapshot,
+    keeps_rows,
+)
 
 _KEEP = "Keep snapshots for longer than your job rests"
 
@@ -115,7 +123,7 @@ def _require_never_replaced(name: str, metadata: TableMetadata, history: Sequenc
     """
     root = history[-1:]
     branches = (one for one in metadata.refs.values() if one.snapshot_ref_type is SnapshotRefType.BRANCH)
-    others = (list(lineage(metadata, find_snapshot(metadata, one.snapshot_id))) for one in branches)
+    others = (list(ancestors_of(metadata, find_snapshot(metadata, one.snapshot_id))) for one in branches)
     known = {snapshot.snapshot_id for other in others if other[-1:] == root for snapshot in other}
     if any(one.timestamp_ms <= time_ms and one.snapshot_id not in known for one in metadata.snapshots):
         raise StreamHistoryError(
@@ -133,7 +141,7 @@ def _history(name: str, metadata: TableMetadata, branch: str | None, end: Bound)
         head = choice.of(metadata)
     except ValueError as problem:
         raise OptionError(f"Cannot read changes of {name}: {problem}.") from problem
-    history = list(lineage(metadata, head))
+    history = list(ancestors_of(metadata, head))
     if end.time_ms is not None:
         return _at(name, history, end.time_ms)
     if end.snapshot_id is None:
@@ -176,7 +184,7 @@ def changed_snapshots(
         OptionError: The end does not descend from the beginning.
         StreamHistoryError: Some of them have expired.
     """
-    history = list(lineage(metadata, end))
+    history = list(ancestors_of(metadata, end))
     ids = [snapshot.snapshot_id for snapshot in history]
     if beginning.snapshot_id not in ids:
         raise _untold(name, metadata, beginning, history)

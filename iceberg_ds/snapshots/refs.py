@@ -71,7 +71,7 @@ def branch_snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
 
 def branch_history(metadata: TableMetadata, branch: str) -> Iterator[Snapshot]:
     """Yield the snapshots of `branch`, newest first, as far as they have not expired."""
-    return lineage(metadata, branch_head(metadata, branch))
+    return ancestors_of(metadata, branch_head(metadata, branch))
 
 
 class BranchHistory:
@@ -124,7 +124,7 @@ class BranchHistory:
         return oldest is not None and self.branch != MAIN_BRANCH and self.main.shows(oldest.snapshot_id)
 
 
-def lineage(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
+def ancestors_of(metadata: TableMetadata, head: Snapshot | None) -> Iterator[Snapshot]:
     """Yield a snapshot and those that it descends from, newest first, as far as they have not expired."""
     if head is None:
         return
@@ -359,7 +359,7 @@ def behind(
     present = find_snapshot(metadata, snapshot_id)
     if present is not None:
         sequence_number = present.sequence_number
-        if any(_follows(known, oldest) for known in lineage(metadata, present)):
+        if any(_follows(known, oldest) for known in ancestors_of(metadata, present)):
             return Place.OUTSIDE
     if not oldest.sequence_number or not sequence_number:
         return Place.UNKNOWN
@@ -402,7 +402,7 @@ def snapshots_since(metadata: TableMetadata, head: Snapshot | None, base_id: int
         None if `base_id` does not lie behind `head`, as far as snapshots have not expired.
     """
     since: list[Snapshot] = []
-    for snapshot in lineage(metadata, head):
+    for snapshot in ancestors_of(metadata, head):
         if snapshot.snapshot_id == base_id:
             return since
         since.append(snapshot)

@@ -10,7 +10,7 @@ from support.tables.sink import NAME, Row, Sink
 
 from iceberg_ds.reading.python_scan import PythonScan, task_groups
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
-from iceberg_ds.snapshots.refs import branch_head, lineage
+from iceberg_ds.snapshots.refs import ancestors_of, branch_head
 
 
 def planned(sink: Sink, **options: Any) -> PlannedRead:
@@ -52,7 +52,7 @@ def differences_of(sink: Sink, branch: str = "main") -> dict[int, Counter[str]]:
     """Return what `net_of` has to be for all snapshots of a branch, by the rows that the spec says before and after."""
     table = sink.table()
     found: dict[int, Counter[str]] = {}
-    for snapshot in lineage(table.metadata, branch_head(table.metadata, branch)):
+    for snapshot in ancestors_of(table.metadata, branch_head(table.metadata, branch)):
         after, before = (
             Counter(map(as_text, rows_of(table, snapshot_id=number))) if number is not None else Counter[str]()
             for number in (snapshot.snapshot_id, snapshot.parent_snapshot_id)
