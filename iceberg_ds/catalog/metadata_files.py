@@ -43,7 +43,7 @@ from iceberg_ds.table.variant import knowing_variants
 
 # PyIceberg writes snapshots of version 1 differently from how it holds them, and refuses to write version 3 by itself
 # (apache/iceberg-python#1551).
-SPOKEN_VERSIONS = frozenset({2, 3})
+SERIALISED_VERSIONS = frozenset({2, 3})
 # The lists that grow with each commit, by PyIceberg's name of the field, with the spec's name.
 _GROWING: dict[str, tuple[str, TypeAdapter[Any]]] = {
     "snapshots": ("snapshots", TypeAdapter(list[Snapshot])),
@@ -55,7 +55,7 @@ _END = re.compile(rb'\]\s*(?:,\s*"[a-z-]+"\s*:|\}\s*$)')
 _MORE = re.compile(rb"\s*,\s*")
 
 # JSON of list entries, in pieces that stand one after another with a comma in between.
-_Words: TypeAlias = tuple[bytes, ...]
+_Json: TypeAlias = tuple[bytes, ...]
 _MAX_PIECES = 100
 
 # Names that no two files ever share: those that PyIceberg, Iceberg and Trino give.
@@ -84,7 +84,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OtherWords:
+class _ForeignLists:
     """The growing lists as another engine wrote them.
 
     Attributes:
@@ -102,37 +102,37 @@ class KnownMetadata:
 
     Attributes:
         metadata: The table metadata.
-        words: JSON of the growing lists by field, as PyIceberg writes them, without brackets; None if not needed yet.
-        others: The growing lists in the last file of another engine, or None without such a file.
+        lists: JSON of the growing lists by field, as PyIceberg writes them, without brackets; None if not needed yet.
+        foreign: The growing lists in the last file of another engine, or None without such a file.
     """
 
     metadata: TableMetadata
-    words: dict[str, _Words] | None = None
-    others: _OtherWords | None = None
+    lists: dict[str, _Json] | None = None
+    foreign: _ForeignLists | None = None
 
 
 def read_whole(content: bytes) -> KnownMetadata:
     """Return the content of a file that continues no known file."""
     metadata = _parse(content)
-    others = None if _is_in_our_words(metadata, content) else _other_words(metadata, content)
-    return KnownMetadata(metadata=metadata, others=others)
+    foreign = None if _is_as_we_serialise(metadata, content) else _foreign_lists(metadata, content)
+    return KnownMetadata(metadata=metadata, foreign=foreign)
 
 
 def continued(before: KnownMetadata, content: bytes) -> KnownMetadata | None:
     """Return the content of a file whose growing lists begin as those of `before` do, or None if they do not."""
-    own = before.words or (_words(before.metadata, None) if before.others is None else None)
+    own = before.lists or (_serialised_lists(before.metadata, None) if before.foreign is None else None)
     if own is not None:
         texts = {name: b",".join(pieces) for name, pieces in own.items()}
         entries = {name: getattr(before.metadata, name) for name in _GROWING}
-        found = _beginning_with(_OtherWords(entries=entries, texts=texts), content)
+        found = _beginning_with(_ForeignLists(entries=entries, texts=texts), content)
         if found is not None:
-            known = replace(before, words=own)
-            return replace(known, metadata=found, words=_words(found, known))
-    if before.others is None or (found := _beginning_with(before.others, content)) is None:
+            known = replace(before, lists=own)
+            return replace(known, metadata=found, lists=_serialised_lists(found, known))
+    if before.foreign is None or (found := _beginning_with(before.foreign, content)) is None:
         return None
     metadata = found.model_copy(update={name: _shared(before.metadata, found, name) for name in _GROWING})
-    words = None if before.words is None else _words(metadata, before)
-    return KnownMetadata(metadata=metadata, words=words, others=_other_words(metadata, content))
+    lists = None if before.lists is None else _serialised_lists(metadata, before)
+    return KnownMetadata(metadata=metadata, lists=lists, foreign=_foreign_lists(metadata, content))
 
 
 def planned_metadata(text: str) -> TableMetadata:
@@ -141,19 +141,19 @@ def planned_metadata(text: str) -> TableMetadata:
         return TableMetadataUtil.parse_raw(text)
 
 
-def spoken(metadata: TableMetadata, before: KnownMetadata | None) -> KnownMetadata:
+def serialised(metadata: TableMetadata, before: KnownMetadata | None) -> KnownMetadata:
     """Return the metadata with its serialised lists, reusing the JSON of `before`."""
     return KnownMetadata(
-        metadata=metadata, words=_words(metadata, before), others=None if before is None else before.others
+        metadata=metadata, lists=_serialised_lists(metadata, before), foreign=None if before is None else before.foreign
     )
 
 
 def text_of(known: KnownMetadata) -> bytes:
     """Return metadata with serialised lists as JSON, byte for byte as PyIceberg writes it."""
-    words = known.words or {}
-    rest = metadata_json(known.metadata.model_copy(update={name: [] for name in words})).encode()
+    lists = known.lists or {}
+    rest = metadata_json(known.metadata.model_copy(update={name: [] for name in lists})).encode()
     pieces: list[bytes] = []
-    for name, inner in words.items():
+    for name, inner in lists.items():
         before, empty, rest = rest.partition(f'"{_GROWING[name][0]}":[]'.encode())
         if not empty:
             return metadata_json(known.metadata).encode()
@@ -165,18 +165,18 @@ def _parse(content: bytes) -> TableMetadata:
     return with_named_transforms(FromByteStream.table_metadata(BytesIO(content)))
 
 
-def _words(metadata: TableMetadata, before: KnownMetadata | None) -> dict[str, _Words]:
+def _serialised_lists(metadata: TableMetadata, before: KnownMetadata | None) -> dict[str, _Json]:
     """Return the JSON of the growing lists, serialising only entries that are new since `before`."""
-    words: dict[str, _Words] = {}
+    lists: dict[str, _Json] = {}
     for name, (_, adapter) in _GROWING.items():
         entries = getattr(metadata, name)
         said = getattr(before.metadata, name) if before is not None else []
-        old = before.words[name] if before is not None and before.words and _begins_with(entries, said) else ()
+        old = before.lists[name] if before is not None and before.lists and _begins_with(entries, said) else ()
         new = entries[len(said) :] if old else entries
         if new:
             old = (*old, adapter.dump_json(new, by_alias=True, exclude_none=True)[1:-1])
-        words[name] = old if len(old) < _MAX_PIECES else (b",".join(old),)
-    return words
+        lists[name] = old if len(old) < _MAX_PIECES else (b",".join(old),)
+    return lists
 
 
 def _begins_with(entries: Sequence[object], first: Sequence[object]) -> bool:
@@ -184,16 +184,16 @@ def _begins_with(entries: Sequence[object], first: Sequence[object]) -> bool:
     return len(entries) >= len(first) and all(map(operator.is_, entries, first))
 
 
-def _is_in_our_words(metadata: TableMetadata, content: bytes) -> bool:
+def _is_as_we_serialise(metadata: TableMetadata, content: bytes) -> bool:
     """Return whether the first snapshot in a file stands as PyIceberg writes it, so that all others may, too."""
-    if metadata.format_version not in SPOKEN_VERSIONS:
+    if metadata.format_version not in SERIALISED_VERSIONS:
         return False
     key, adapter = _GROWING["snapshots"]
     first = adapter.dump_json(metadata.snapshots[:1], by_alias=True, exclude_none=True)[1:-1]
     return f'"{key}":['.encode() + first in content
 
 
-def _beginning_with(first: _OtherWords, content: bytes) -> TableMetadata | None:
+def _beginning_with(first: _ForeignLists, content: bytes) -> TableMetadata | None:
     """Return the content of a file whose growing lists begin with the JSON in `first`, or None if they do not."""
     for name, text in first.texts.items():
         if not text:
@@ -213,9 +213,9 @@ def _beginning_with(first: _OtherWords, content: bytes) -> TableMetadata | None:
     return rest.model_copy(update={name: [*first.entries[name], *getattr(rest, name)] for name in _GROWING})
 
 
-def _other_words(metadata: TableMetadata, content: bytes) -> _OtherWords | None:
+def _foreign_lists(metadata: TableMetadata, content: bytes) -> _ForeignLists | None:
     """Return the growing lists as they stand in a file, or None if that cannot be told for certain."""
-    if metadata.format_version not in SPOKEN_VERSIONS:
+    if metadata.format_version not in SERIALISED_VERSIONS:
         return None
     texts: dict[str, bytes] = {}
     for name in _GROWING:
@@ -224,8 +224,8 @@ def _other_words(metadata: TableMetadata, content: bytes) -> _OtherWords | None:
         if begin is None or end is None:
             return None
         texts[name] = content[begin.end() : end.start()].rstrip()
-    words = _OtherWords(entries={name: list(getattr(metadata, name)) for name in _GROWING}, texts=texts)
-    return words if _beginning_with(words, content) == metadata else None
+    foreign = _ForeignLists(entries={name: list(getattr(metadata, name)) for name in _GROWING}, texts=texts)
+    return foreign if _beginning_with(foreign, content) == metadata else None
 
 
 def _shared(before: TableMetadata, found: TableMetadata, name: str) -> list[Any]:
@@ -267,10 +267,10 @@ class MetadataFiles:
     def write(self, metadata: TableMetadata, file: OutputFile, *, overwrite: bool) -> None:
         """Write the file, byte for byte as PyIceberg does."""
         version, is_legacy = metadata.format_version, read_configuration().get_bool("legacy-current-snapshot-id")
-        if version not in SPOKEN_VERSIONS or (is_legacy and version != VERSION_3):
+        if version not in SERIALISED_VERSIONS or (is_legacy and version != VERSION_3):
             _write_as_before(metadata, file, overwrite)
             return
-        known = spoken(metadata, self._known.find_of(str(metadata.table_uuid)))
+        known = serialised(metadata, self._known.find_of(str(metadata.table_uuid)))
         content = Compressor.get_compressor(file.location).bytes_compressor()(text_of(known))
         with file.create(overwrite=overwrite) as stream:
             stream.write(content)
