@@ -532,7 +532,7 @@ def _special(cause: Cause, service: Service) -> str | None:
     return _SETTINGS.get(service, f"Check {_ADDRESS.get(service, 'the setting that is named')}.")
 
 
-__all__ = ["Cause", "Diagnosis", "Service", "advice", "catalog_service", "diagnose"]
+__all__ = ["Cause", "ErrorHint", "Service", "advice", "catalog_service", "hint_for"]
 
 _OWN_MODULES = "iceberg_ds."
 _TYPES = {"rest": Service.REST, "hive": Service.HIVE, "sql": Service.SQL, "glue": Service.GLUE}
@@ -541,7 +541,7 @@ _CREDENTIAL_CAUSES = (Cause.UNAUTHORIZED, Cause.FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class ErrorHint:
     """Why a catalog or store could not be used.
 
     Attributes:
@@ -555,7 +555,7 @@ class Diagnosis:
     service: Service = Service.UNKNOWN
 
 
-def diagnose(error: BaseException, asked: Service | None = None) -> Diagnosis:
+def hint_for(error: BaseException, asked: Service | None = None) -> ErrorHint:
     """Return why `error` was raised and what to do.
 
     Args:
@@ -567,12 +567,12 @@ def diagnose(error: BaseException, asked: Service | None = None) -> Diagnosis:
     cause = next((cause for tell in SYMPTOMS for link in chain if (cause := tell(link)) is not None), Cause.UNKNOWN)
     if cause in _CREDENTIAL_CAUSES and any("expired" in text_of(link).lower() for link in chain):
         cause = Cause.EXPIRED_CREDENTIALS
-    return Diagnosis(cause=cause, next_step=next_step(cause, service), service=service)
+    return ErrorHint(cause=cause, next_step=next_step(cause, service), service=service)
 
 
 def advice(error: BaseException, asked: Service | None = None, *, otherwise: str = "") -> str:
-    """Return the next step after `error`, or `otherwise` if its cause is unknown; see `diagnose`."""
-    found = diagnose(error, asked)
+    """Return the next step after `error`, or `otherwise` if its cause is unknown; see `hint_for`."""
+    found = hint_for(error, asked)
     return otherwise if found.cause is Cause.UNKNOWN else found.next_step
 
 

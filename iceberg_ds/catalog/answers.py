@@ -20,7 +20,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 
-from iceberg_ds.error_hints import Cause, causes_of, diagnose
+from iceberg_ds.error_hints import Cause, causes_of, hint_for
 
 if TYPE_CHECKING:
     from requests import Response
@@ -156,7 +156,7 @@ def commit_failure(failure: Exception, reason: str) -> CommitRefusedError | Comm
         return CommitRefusedError(reason, is_lasting=True, is_gone=is_gone, retry_after_ms=wait_ms)
     if (code := _amazon_refusal(failure)) is not None:
         return CommitRefusedError(reason, is_lasting=code not in _PASSING_AMAZON_REFUSALS)
-    if diagnose(failure).cause is Cause.FORBIDDEN:  # Glue's, a database's or a store's word for it
+    if hint_for(failure).cause is Cause.FORBIDDEN:  # Glue's, a database's or a store's word for it
         return CommitRefusedError(reason, is_lasting=True, retry_after_ms=wait_ms)
     # Connection, time-out, 5xx, an answer that does not parse: each leaves the outcome unknown.
     return CommitAnswerLostError(reason, retry_after_ms=wait_ms)

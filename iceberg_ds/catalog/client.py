@@ -36,7 +36,7 @@ from iceberg_ds.catalog.nessie import guarded, is_nessie
 from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.catalog.staged_metadata import see_table
 from iceberg_ds.catalog.unparsed import UnparsedMetadataError
-from iceberg_ds.error_hints import catalog_service, diagnose
+from iceberg_ds.error_hints import catalog_service, hint_for
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.io.vended_credentials import renewal_properties
 from iceberg_ds.metrics.delivery import NO_REPORTING, Reporting
@@ -381,7 +381,7 @@ class CatalogClient:
     def _next_step(self, error: Exception) -> str:
         if isinstance(error, UnparsedMetadataError):  # the catalog has done its part
             return error.next_step
-        return diagnose(error, catalog_service(self._catalog.properties)).next_step
+        return hint_for(error, catalog_service(self._catalog.properties)).next_step
 
     @contextmanager
     def hiding_secrets(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ from iceberg_ds.catalog.answers import sent_login
 from iceberg_ds.catalog.own_storage import with_own_storage
 from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages, know_upgrades, know_variants, share_metadata_files
 from iceberg_ds.catalog.settings import CatalogSettings, check_history_is_shown, configured_properties, rest_properties
-from iceberg_ds.error_hints import catalog_service, diagnose
+from iceberg_ds.error_hints import catalog_service, hint_for
 from iceberg_ds.errors import CatalogError, OptionError
 from iceberg_ds.io.files import default_file_io
 from iceberg_ds.secrets import mask_text
@@ -90,7 +90,7 @@ def _connected(settings: CatalogSettings) -> Catalog:
                 continue
             described = rest or {**configured, **properties}
             reason = mask_text(f"{type(error).__name__}: {error}", {**described, **sent_login(error)})
-            step = diagnose(error, catalog_service(described)).next_step
+            step = hint_for(error, catalog_service(described)).next_step
             raise CatalogError(
                 f"Cannot connect to {settings!r}: {reason}. {step}"
             ) from None  # the cause may show credentials

@@ -306,7 +306,8 @@ def commit_to_branch(
         late_keys: As `begin_commit`.
 
     Raises:
-        StaleWorkError: The rewrite no longer fits the table; nothing was committed, and all files are still there.
+        RewriteValidationError: The rewrite no longer fits the table; nothing was committed, and all files are still
+            there.
         IcebergSinkError: As `commit_write`.
     """
     begun = begin_commit(catalog, commits, meter, rewrite, late_keys)
@@ -394,8 +395,8 @@ def commit_rewrite(
         meter: Notes what the commit takes.
 
     Raises:
-        StaleWorkError: Other writers have changed what the files were made from; nothing was committed, and the files
-            are still there.
+        RewriteValidationError: Other writers have changed what the files were made from; nothing was committed, and
+            the files are still there.
         CommitConflictError, CommitStateUnknownError, SchemaMismatchError, CatalogError: As `commit_write`.
         DataFileError: The driver does not see a file that a task has written; nothing was committed, and the files
             are still there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from iceberg_ds.catalog.answers import CommitRefusedError
-from iceberg_ds.error_hints import LASTING, advice, diagnose
+from iceberg_ds.error_hints import LASTING, advice, hint_for
 from iceberg_ds.errors import CatalogError, CommitConflictError, DataFileError
 from iceberg_ds.plan import TxnId, WriteIdentity
 from iceberg_ds.snapshots.commit_status import CommitStatus, Holder, StatusCheck
@@ -110,7 +110,7 @@ def given_up(
 ) -> CatalogError | CommitConflictError | DataFileError:
     """Return the error of a write that left nothing after that many requests, the last attempt at which failed."""
     if attempts == 0 and problem is not None:  # such as the store, which did not take what a request would name
-        found = diagnose(problem)
+        found = hint_for(problem)
         kind = DataFileError if found.cause in LASTING else CommitConflictError
         return kind(
             f"Cannot commit {write}, nothing was sent to the catalog: {problem}. Nothing was committed and its files "

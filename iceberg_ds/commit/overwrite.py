@@ -249,7 +249,7 @@ def _range(table: Table, overwrite: Overwrite, added: Sequence[DataFile], write:
     return PartitionRange(table.metadata, added, write.table)
 
 
-class StaleWorkError(CommitConflictError):
+class RewriteValidationError(CommitConflictError):
     """Other writers have changed files that the rewrite was made from; files that tasks wrote stay for another try."""
 
 
@@ -272,7 +272,7 @@ class RewriteFiles(Protocol):
         """Return what to drop from the current table.
 
         Raises:
-            StaleWorkError: The files to add no longer fit the table.
+            RewriteValidationError: The files to add no longer fit the table.
         """
 
 

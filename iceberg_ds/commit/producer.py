@@ -117,7 +117,7 @@ class SnapshotProducer:
 
         Raises:
             CommitConflictError: Another writer changed what this write replaces, or rows stay whose types it replaces.
-            StaleWorkError: Another writer changed what the rewrite was made from.
+            RewriteValidationError: Another writer changed what the rewrite was made from.
             UnsupportedTableError: What this write replaces cannot be determined or read.
         """
         metadata, write = table.metadata, self._write

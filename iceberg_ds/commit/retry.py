@@ -31,7 +31,7 @@ from iceberg_ds.catalog.answers import (
     is_lost_race,
     stays_refused,
 )
-from iceberg_ds.error_hints import LASTING, diagnose
+from iceberg_ds.error_hints import LASTING, hint_for
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.parsing import whole_number
 
@@ -213,7 +213,7 @@ def would_fail_again(problem: Exception | None) -> bool:
     if problem is None or isinstance(problem, CommitRefusedError | CommitAnswerLostError | CatalogError):
         return False
     return isinstance(problem, TypeError | ValueError | AttributeError | LookupError) or (
-        diagnose(problem).cause in LASTING
+        hint_for(problem).cause in LASTING
     )
 
 

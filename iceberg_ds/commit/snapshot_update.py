@@ -30,7 +30,7 @@ from iceberg_ds.commit.outcomes import (
     unknown,
     why_refused,
 )
-from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
+from iceberg_ds.commit.overwrite import RewriteFiles, RewriteValidationError
 from iceberg_ds.commit.producer import SnapshotProducer
 from iceberg_ds.commit.requests import marker_request, reply_of, with_new_schema, write_request
 from iceberg_ds.commit.retry import would_fail_again
@@ -416,7 +416,7 @@ class SnapshotUpdate:
         """
         if not finding.is_final:
             self._raise_unknown(f"the last request may still be carried out, and it cannot be tried again: {refusal}")
-        if isinstance(refusal, StaleWorkError):
+        if isinstance(refusal, RewriteValidationError):
             own = [*self._files.own_paths, *self._producer.own_paths]
             self._delete(table.io, own, Proof.REFUSED if self._attempts else Proof.NEVER_SENT)
         else:

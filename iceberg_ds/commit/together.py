@@ -44,7 +44,7 @@ from iceberg_ds.commit.commit import (
     with_rewritten,
 )
 from iceberg_ds.commit.create_table import create_without_rows
-from iceberg_ds.commit.overwrite import RewriteFiles, StaleWorkError
+from iceberg_ds.commit.overwrite import RewriteFiles, RewriteValidationError
 from iceberg_ds.commit.retry import Pace, RetryPolicy, bring_in, would_fail_again
 from iceberg_ds.commit.snapshot_update import CommitResult, SnapshotUpdate
 from iceberg_ds.commit.write_files import Added
@@ -87,18 +87,18 @@ class TableWrite:
     rewrite: RewriteFiles | None = None
     late_keys: pa.Table | None = None
     publish: Publish | None = None
-    renew: Callable[[StaleWorkError], TableWrite] | None = None
+    renew: Callable[[RewriteValidationError], TableWrite] | None = None
 
     @property
     def table(self) -> str:
         """Identifier of the table."""
         return self.commits[0].write.table
 
-    def renewed(self, catalog: CatalogClient, meter: CommitMeter, stale: StaleWorkError) -> TableWrite:
+    def renewed(self, catalog: CatalogClient, meter: CommitMeter, stale: RewriteValidationError) -> TableWrite:
         """Return the write made anew.
 
         Raises:
-            StaleWorkError: It cannot be made anew.
+            RewriteValidationError: It cannot be made anew.
             IcebergSinkError: It can no longer be made; its files were deleted.
         """
         if self.renew is None:
@@ -281,7 +281,7 @@ def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None)
             commits = complete_commits(write.commits, epoch_id=epoch_id)
             try:
                 result = commit_to_branch(catalog, commits, meter, write.rewrite, write.late_keys)
-            except StaleWorkError as stale:
+            except RewriteValidationError as stale:
                 write = write.renewed(catalog, meter, stale)
             else:
                 return end_commit(catalog, commits[0].write, result, write.publish)
@@ -439,14 +439,15 @@ class _Part:
     def prepare(self) -> CommitRequest | Exception | None:
         """Return the table's part of a request, or None if the table is done or failed.
 
-        Or the failure of the store; or `StaleWorkError` if others made the rewrite stale, and the write was made anew.
+        Or the failure of the store; or `RewriteValidationError` if others made the rewrite stale, and the write was
+        made anew.
         """
         self.base = self.table
         prepared: CommitRequest | CommitResult | Exception | None = None
         with self._failing():
             try:
                 prepared = self._update_due.prepare(self.table_seen)
-            except StaleWorkError as stale:
+            except RewriteValidationError as stale:
                 self._renew(stale)
                 prepared = stale
         if isinstance(prepared, CommitResult):
@@ -475,13 +476,13 @@ class _Part:
             with self._failing():
                 try:
                     self._take(bring_in(self._update_due))
-                except StaleWorkError as stale:
+                except RewriteValidationError as stale:
                     self._renew(stale)
 
     def _take(self, result: CommitResult | None) -> None:
         self.result = _check_first(self.name, result) if self.is_first and result is not None else result
 
-    def _renew(self, stale: StaleWorkError) -> None:
+    def _renew(self, stale: RewriteValidationError) -> None:
         """Make the write anew; no request for it can land any more."""
         self._write = self._write.renewed(self._catalog, self._meter, stale)
         self._identity = self._write.commits[0].write
@@ -678,7 +679,7 @@ class _Together:
         requests: dict[_Part, CommitRequest] = {}
         for part in due:
             prepared = part.prepare()
-            if isinstance(prepared, StaleWorkError):
+            if isinstance(prepared, RewriteValidationError):
                 self._was_renewed = True
                 return
             if isinstance(prepared, Exception):

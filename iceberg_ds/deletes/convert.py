@@ -18,7 +18,7 @@ from pyiceberg.table.snapshots import Snapshot
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
-from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.search import KeySearch, KeysToDelete, RewriteByKeys
 from iceberg_ds.deletes.work import RowEncoding, SearchPlan
@@ -197,7 +197,7 @@ class Conversion:
             meter.begin(write)
             try:
                 committed = commit_rewrite(self._catalog, write, rewrite, meter)
-            except StaleWorkError as stale:
+            except RewriteValidationError as stale:
                 if number == _ROUNDS:
                     self._search.discard(table.io)
                     raise CommitConflictError(

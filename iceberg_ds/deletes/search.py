@@ -34,7 +34,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.commit.overwrite import FilteredManifest, FilteredManifests, StaleWorkError
+from iceberg_ds.commit.overwrite import FilteredManifest, FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.index import (
     KeySource,
@@ -461,21 +461,22 @@ class RewriteByKeys:
         """Return the manifests that replace those of the current branch, without the files to remove.
 
         Raises:
-            StaleWorkError: A data file has to be searched first, or deletes or data files were removed meanwhile.
+            RewriteValidationError: A data file has to be searched first, or deletes or data files were removed
+                meanwhile.
             UnsupportedTableError: A data file whose rows were found is listed more than once; or others delete rows of
                 a file that was rewritten by a column that is not in it any more.
         """
         read = self._search.read(table)
         if not self._search.answers.fit(table.metadata):
-            raise StaleWorkError("the table's format was upgraded meanwhile")
+            raise RewriteValidationError("the table's format was upgraded meanwhile")
         if not self._to_delete.is_whole(read.files):
-            raise StaleWorkError("another writer has taken out deletes by keys")
+            raise RewriteValidationError("another writer has taken out deletes by keys")
         sources = self._to_delete.sources(read.files)
         self._search.check_deletes(read.files, self._to_delete)
         self._check_unchanged(read.files)
         missing = self._search.answers.plan(read.files, sources, all_specs(table.metadata), self._to_delete.key_types)
         if missing:
-            raise StaleWorkError(
+            raise RewriteValidationError(
                 f"another writer has brought {missing[0].path} and {len(missing) - 1} more data files that may have "
                 "rows of the same keys"
             )
@@ -495,7 +496,7 @@ class RewriteByKeys:
     def _check_unchanged(self, live: LiveFiles) -> None:
         changed = self._search.answers.changed(live)
         if changed:
-            raise StaleWorkError(f"another writer has removed {changed[0]} meanwhile, or deleted rows of it")
+            raise RewriteValidationError(f"another writer has removed {changed[0]} meanwhile, or deleted rows of it")
 
 
 def check_columns(metadata: TableMetadata, live: LiveFiles, rewritten: Collection[str]) -> None:

@@ -27,7 +27,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import give_up_write, storage_at_hand
 from iceberg_ds.commit.cross_task import KeyReports
-from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
@@ -267,7 +267,7 @@ class UpsertCommit:
         rewrite = RewriteByKeys(self._to_delete, self._search) if self._to_delete.written else None
         return TableWrite(commits=commits, rewrite=rewrite, late_keys=self._late_keys, renew=self._renew)
 
-    def _renew(self, stale: StaleWorkError) -> TableWrite:
+    def _renew(self, stale: RewriteValidationError) -> TableWrite:
         self._rounds += 1
         if self._rounds < ROUNDS:
             return self._searched(_renamed(self._commits))

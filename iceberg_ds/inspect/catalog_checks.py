@@ -20,7 +20,7 @@ from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.loading import load
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
-from iceberg_ds.error_hints import Cause, Service, catalog_service, diagnose
+from iceberg_ds.error_hints import Cause, Service, catalog_service, hint_for
 from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.inspect.checklist import Check, CheckFailedError, Checklist, CheckWarnedError, NotTriedError, within
 from iceberg_ds.inspect.machine_checks import missing_folders, quick_properties, remove_folders
@@ -146,7 +146,7 @@ def _ask(settings: CatalogSettings, options: SinkOptions) -> tuple[CatalogClient
 
 
 def _note_refusal(checklist: Checklist, error: Exception, seconds: float, asked: Service | None) -> None:
-    if diagnose(error, asked).cause in _REFUSED_CREDENTIALS:
+    if hint_for(error, asked).cause in _REFUSED_CREDENTIALS:
         checklist.note(Check(name=REACHED, outcome="ok", seconds=seconds, detail="it answers"))
         checklist.fail(ACCEPTED, error, seconds=0.0, asked=asked)
         return

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from iceberg_ds.error_hints import Service, diagnose
+from iceberg_ds.error_hints import Service, hint_for
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.options.sink_options import CATALOG_PREFIX
 from iceberg_ds.secrets import mask_text
@@ -227,7 +227,7 @@ class Checklist:
         """Note that a check failed, with the next step."""
         is_own = type(error).__module__.startswith("iceberg_ds.")
         text = str(error) if is_own else f"{type(error).__name__}: {error}"
-        step = error.next_step if isinstance(error, CheckFailedError) else diagnose(error, asked).next_step
+        step = error.next_step if isinstance(error, CheckFailedError) else hint_for(error, asked).next_step
         if isinstance(error, IcebergSinkError) and error.__context__ is None:
             step = ""  # the message already has the next step
         detail = text.removesuffix(step).rstrip()

@@ -24,7 +24,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
-from iceberg_ds.error_hints import diagnose
+from iceberg_ds.error_hints import hint_for
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
 from iceberg_ds.inspect.forecast import Forecast, forecast_of, outlook
 from iceberg_ds.inspect.live_files import LiveFiles, LiveFilesReader
@@ -305,7 +305,7 @@ class HealthReader:
 
     def _unreadable(self, catalog: CatalogClient, error: Exception) -> DataFileError:
         return DataFileError(
-            f"Cannot read the manifests of {self.table}: {catalog.describe(error)}. {diagnose(error).next_step} "
+            f"Cannot read the manifests of {self.table}: {catalog.describe(error)}. {hint_for(error).next_step} "
             f"`iceberg-ds verify {shlex.quote(self.table)}` names every file that is missing or damaged."
         )
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from pyiceberg.io import FileIO
 
 from iceberg_ds._version import __version__
-from iceberg_ds.error_hints import Cause, diagnose
+from iceberg_ds.error_hints import Cause, hint_for
 from iceberg_ds.inspect.checklist import Check, CheckFailedError, Checklist, NotTriedError
 from iceberg_ds.io.files import file_io, is_s3
 from iceberg_ds.io.listing import LISTED_PLACES, can_list, list_files, store_clock_ms
@@ -198,7 +198,7 @@ def _list(properties: Mapping[str, str], folder: str, path: str) -> tuple[str, N
     try:
         listed = list_files(properties, folder)
     except Exception as error:
-        if diagnose(error).cause is Cause.FORBIDDEN:
+        if hint_for(error).cause is Cause.FORBIDDEN:
             right = "the right to list is missing (s3:ListBucket, storage.objects.list or the like)"
             raise NotTriedError(f"{right}; writing does not need it") from None
         raise

@@ -27,7 +27,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.commit.overwrite import FilteredManifests, StaleWorkError
+from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work
 from iceberg_ds.deletes.search import BranchReader, left_alone, without_files
@@ -170,13 +170,13 @@ class Rebase:
         """Return the manifests of the branch without the files that were rewritten.
 
         Raises:
-            StaleWorkError: A group does not hold any more, or has deletes to be moved.
+            RewriteValidationError: A group does not hold any more, or has deletes to be moved.
         """
         read = self._reader.read(table)
         now = self._now(table.metadata, read.files)
         for group in self.groups:
             if (standing := self._standing(group, now)) is not Standing.HOLDS:
-                raise StaleWorkError(
+                raise RewriteValidationError(
                     f"others have {'deleted rows of' if standing is Standing.BEHIND else 'changed'} files that were "
                     f"rewritten, such as {group.group.files[0].path}"
                 )

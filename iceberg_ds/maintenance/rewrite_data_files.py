@@ -29,7 +29,7 @@ from pyiceberg.transforms import IdentityTransform
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
-from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.deletes.index import LiveFiles, why_not_readable
 from iceberg_ds.deletes.search import BranchReader
 from iceberg_ds.deletes.work import FileWork
@@ -465,7 +465,7 @@ class Rewrite:
                 meter.begin(write)
                 try:
                     committed = commit_rewrite(self._catalog, write, rebase, meter)
-                except StaleWorkError as behind:
+                except RewriteValidationError as behind:
                     if number == _TRIES:
                         self._discard(plan, rebase.groups)
                         raise CommitConflictError(

@@ -31,7 +31,7 @@ from pyiceberg.table import Table
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
-from iceberg_ds.commit.overwrite import FilteredManifests, StaleWorkError
+from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import (
@@ -253,7 +253,7 @@ class ManifestRewrite:
         """Return all manifests of the current branch: the commit lists the new ones in place of their sources.
 
         Raises:
-            StaleWorkError: Manifests that were rewritten are gone.
+            RewriteValidationError: Manifests that were rewritten are gone.
         """
         listed = self._live(table)
         stale = self._stale(table, listed)
@@ -261,7 +261,7 @@ class ManifestRewrite:
             paths = {manifest.manifest_path for manifest in listed}
             gone = sorted(path for merged in stale for path in merged.replaces if path not in paths)
             what = gone[0] if gone else "the format of the table, or the ids of its rows"
-            raise StaleWorkError(f"another writer has replaced {what}")
+            raise RewriteValidationError(f"another writer has replaced {what}")
         return FilteredManifests(untouched=tuple(listed))
 
     def run(self, meter: CommitMeter) -> RewriteManifestsResult:
@@ -283,7 +283,7 @@ class ManifestRewrite:
             meter.begin(write)
             try:
                 committed = commit_rewrite(self._catalog, write, self, meter)
-            except StaleWorkError as stale:
+            except RewriteValidationError as stale:
                 if number == _ROUNDS:
                     self._discard(table.io, self._merged)
                     raise CommitConflictError(

@@ -35,7 +35,7 @@ from pyiceberg.table.metadata import TableMetadata
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
-from iceberg_ds.commit.overwrite import FilteredManifests, StaleWorkError
+from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.index import LiveFile, LiveFiles, applying_positions, only_path, without_metrics
 from iceberg_ds.deletes.search import KeySearch, without_files
@@ -366,12 +366,12 @@ class PositionDeleteRewrite:
         """Return the manifests of the current branch without the files that were replaced and those that dangle.
 
         Raises:
-            StaleWorkError: Others have changed what the new files were made from.
+            RewriteValidationError: Others have changed what the new files were made from.
             UnsupportedTableError: A file that matters is listed more than once.
         """
         read = self._search.read(table)
         if (reason := next(filter(None, self._why_stale(read.files)), None)) is not None:
-            raise StaleWorkError(reason)
+            raise RewriteValidationError(reason)
         gone = {path for part in self._parts for path in part.replaced}
         gone |= {found.path for found in self._dangling(table.metadata, read.files)}
         found = without_files(read, gone)
@@ -397,7 +397,7 @@ class PositionDeleteRewrite:
             meter.begin(write)
             try:
                 committed = commit_rewrite(self._catalog, write, self, meter)
-            except StaleWorkError as stale:
+            except RewriteValidationError as stale:
                 if number == _ROUNDS:
                     self._discard(table.io, self._parts)
                     raise CommitConflictError(

@@ -23,7 +23,7 @@ from pyiceberg.types import NestedField
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import give_up_write
-from iceberg_ds.commit.overwrite import StaleWorkError
+from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.deletes.job import resolve
@@ -395,7 +395,7 @@ class RowLevelRun:
         for path in gone.keys() - {*whole}:
             _check_named(self._operation, path, gone[path], named.get(path, 0))
 
-    def _renew(self, stale: StaleWorkError) -> TableWrite:
+    def _renew(self, stale: RewriteValidationError) -> TableWrite:
         """Do the operation anew on the newest snapshot."""
         before, self._rounds = self._prepared, self._rounds + 1
         if self._rounds == ROUNDS or before is None:

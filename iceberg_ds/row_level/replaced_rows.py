@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.commit.overwrite import FilteredManifests, StaleWorkError
+from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, applying_positions, key_types, plan_work
 from iceberg_ds.deletes.search import (
@@ -95,16 +95,16 @@ class ReplacedRows:
         """Return the manifests that replace those of the current branch, without the files that go.
 
         Raises:
-            StaleWorkError: Others have changed what the operation rests on.
+            RewriteValidationError: Others have changed what the operation rests on.
             UnsupportedTableError: Others delete rows of a rewritten file by a column that is not in it any more.
         """
         metadata, read = table.metadata, self._reader.read(table)
         since = snapshots_since(metadata, write_base(metadata, self._rows.route), self._rows.base_snapshot_id)
         if since is None:
-            raise StaleWorkError("the snapshot that was read does not lie behind the branch any more")
+            raise RewriteValidationError("the snapshot that was read does not lie behind the branch any more")
         rewritten = self._answers.rewritten.keys()
         if not self._answers.fit(metadata):
-            raise StaleWorkError("the table's format was upgraded meanwhile")
+            raise RewriteValidationError("the table's format was upgraded meanwhile")
         touched = {answer.path for answer in self._answers.hit} | self._whole
         self._check_live(read.files, touched)
         if self._rows.is_serializable:
@@ -120,7 +120,7 @@ class ReplacedRows:
         listed = sorted(found.path for found in live.data if found.path in touched)
         if listed != sorted(touched) or (changed := self._answers.changed(live)):
             path = next((path for path in touched if listed.count(path) != 1), None) or changed[0]
-            raise StaleWorkError(
+            raise RewriteValidationError(
                 f"another writer has removed {path} meanwhile, or added it again, or deleted rows of it"
             )
 
@@ -129,7 +129,7 @@ class ReplacedRows:
         for entry in _entries_of(read, new):
             file = entry.data_file
             if file.content == DataFileContent.DATA and (meant is None or meant.coverage(file) is not Coverage.OUTSIDE):
-                raise StaleWorkError(
+                raise RewriteValidationError(
                     f"snapshot {entry.snapshot_id} has brought {file.file_path} meanwhile, which may have rows that "
                     "the operation is about"
                 )
@@ -141,7 +141,9 @@ class ReplacedRows:
         try:
             return FilterRange(metadata, rows.where, case_sensitive=rows.case_sensitive, time_zone=rows.time_zone)
         except ValueError as problem:
-            raise StaleWorkError(f"another writer has changed the table's columns meanwhile: {problem}") from problem
+            raise RewriteValidationError(
+                f"another writer has changed the table's columns meanwhile: {problem}"
+            ) from problem
 
     def _check_new_deletes(self, metadata: TableMetadata, read: ReadSnapshot, new: Collection[int]) -> None:
         hit = {answer.path: answer for answer in self._answers.hit}
@@ -158,7 +160,9 @@ class ReplacedRows:
             work = plan_work(replace(read.files, data=data), keys, all_specs(metadata), types)
             again = work[0].path if work else None
         if again is not None:
-            raise StaleWorkError(f"another writer has deleted rows of {again} meanwhile, or of other rows beside them")
+            raise RewriteValidationError(
+                f"another writer has deleted rows of {again} meanwhile, or of other rows beside them"
+            )
 
 
 def _with_new_rows(since: Sequence[Snapshot]) -> set[int]:

@@ -314,8 +314,8 @@ DELETE_FILES: tuple[Mutation, ...] = (
     Mutation(
         name="data files that came meanwhile are not searched",
         file="deletes/search.py",
-        before="        if missing:\n            raise StaleWorkError(",
-        after="        if missing is None:\n            raise StaleWorkError(",
+        before="        if missing:\n            raise RewriteValidationError(",
+        after="        if missing is None:\n            raise RewriteValidationError(",
         tests=(_CONVERTING + "test_compaction_that_lands_meanwhile_brings_no_row_back",),
         spark_tests=(_RACES + "test_sink_that_began_before_lands_rightly",),
     ),

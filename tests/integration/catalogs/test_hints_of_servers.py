@@ -11,7 +11,7 @@ from support.services.servers import CatalogService, ObjectStore
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.error_hints import Cause, Service, diagnose
+from iceberg_ds.error_hints import Cause, Service, hint_for
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.io.files import file_io
 from iceberg_ds.options.parse import parse_options
@@ -43,7 +43,7 @@ def test_wrong_address_of_postgres_is_named(postgres: CatalogService, right: str
 
     error = failure({**postgres.options, "catalog.uri": uri})
 
-    found = diagnose(error)
+    found = hint_for(error)
     assert (found.cause, found.service) == (cause, Service.SQL)
     assert str(error).endswith(found.next_step)
     assert "-password" not in str(error)
@@ -54,7 +54,7 @@ def test_unknown_warehouse_of_nessie_is_named(nessie: CatalogService) -> None:
     """A user would look for a wrong address."""
     error = failure({**nessie.options, "catalog.warehouse": "no-such-warehouse"})
 
-    assert diagnose(error).cause is Cause.NO_SUCH_WAREHOUSE
+    assert hint_for(error).cause is Cause.NO_SUCH_WAREHOUSE
     assert "Check 'warehouse'" in str(error)
 
 
@@ -65,7 +65,7 @@ def test_missing_namespace_of_every_catalog_is_told(service: CatalogService) -> 
     with pytest.raises(Exception) as raised:  # noqa: PT011  # what each raises is PyIceberg's
         catalog.load_namespace_properties("no_such_namespace")
 
-    assert diagnose(raised.value).cause is Cause.NO_SUCH_NAMESPACE
+    assert hint_for(raised.value).cause is Cause.NO_SUCH_NAMESPACE
 
 
 def put(properties: Mapping[str, str], location: str) -> None:
@@ -94,5 +94,5 @@ def test_refusals_of_a_store_are_told_apart_by_every_client(
     with pytest.raises(OSError) as raised:  # noqa: PT011  # the clients' texts differ
         put(properties, f"s3://{bucket}/x")
 
-    found = diagnose(raised.value)
+    found = hint_for(raised.value)
     assert (found.cause, found.service) == (cause, Service.S3)

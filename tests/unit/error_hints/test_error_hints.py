@@ -30,7 +30,7 @@ from support.services.fake_services import (
     silent,
 )
 
-from iceberg_ds.error_hints import Cause, Service, diagnose, next_step
+from iceberg_ds.error_hints import Cause, Service, hint_for, next_step
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.io.files import file_io
 
@@ -186,7 +186,7 @@ def test_answer_of_a_service_tells_the_cause(call: Call, answer: Answer, cause: 
     with answering(answer) as address:
         error = raised_by(lambda: call(address))
 
-    found = diagnose(error)
+    found = hint_for(error)
 
     assert (found.cause, found.service) == (cause, service), repr(error)
 
@@ -207,7 +207,7 @@ def test_port_at_which_nobody_listens_is_told(call: Call, service: Service) -> N
     """A user who mistypes a port, or whose service is down, would look for it in the wrong place."""
     error = raised_by(lambda: call(closed()))
 
-    found = diagnose(error, asked=service)
+    found = hint_for(error, asked=service)
 
     assert (found.cause, found.service) == (Cause.UNREACHABLE, service), repr(error)
 
@@ -217,7 +217,7 @@ def test_host_that_nobody_knows_is_told(call: Call, service: Service) -> None:
     """A user who mistypes a host would look for a firewall."""
     error = raised_by(lambda: call("nowhere.invalid:9083"))
 
-    found = diagnose(error, asked=service)
+    found = hint_for(error, asked=service)
 
     assert (found.cause, found.service) == (Cause.UNKNOWN_HOST, service), repr(error)
 
@@ -228,7 +228,7 @@ def test_silent_host_is_told(call: Call) -> None:
     with silent() as address:
         error = raised_by(lambda: call(address))
 
-    assert diagnose(error).cause is Cause.TIMED_OUT, repr(error)
+    assert hint_for(error).cause is Cause.TIMED_OUT, repr(error)
 
 
 def test_silent_web_server_is_told() -> None:
@@ -236,7 +236,7 @@ def test_silent_web_server_is_told() -> None:
     with silent() as address:
         error = raised_by(lambda: requests.get(f"http://{address}", timeout=0.1))
 
-    assert diagnose(error).cause is Cause.TIMED_OUT
+    assert hint_for(error).cause is Cause.TIMED_OUT
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_certificate_that_is_not_trusted_is_told(call: Call, hint: str, tmp_path
     with answering(Answer(status=200), private_tls(tmp_path)) as address:
         error = raised_by(lambda: call(address))
 
-    found = diagnose(error)
+    found = hint_for(error)
 
     assert found.cause is Cause.TLS, repr(error)
     assert hint in found.next_step
@@ -263,7 +263,7 @@ def test_missing_credentials_are_told() -> None:
     """A user without any credentials would look for a missing right."""
     error = raised_by(lambda: boto3.Session().client("s3", region_name="us-east-1").list_buckets())
 
-    found = diagnose(error)
+    found = hint_for(error)
 
     assert found.cause is Cause.NO_CREDENTIALS
     assert "'s3.access-key-id'" in found.next_step
@@ -279,7 +279,7 @@ def test_missing_credentials_are_told() -> None:
 )
 def test_malformed_settings_are_told(call: Callable[[], object], hint: str) -> None:
     """A user would not learn which setting to correct."""
-    found = diagnose(raised_by(call), asked=Service.S3)
+    found = hint_for(raised_by(call), asked=Service.S3)
 
     assert found.cause is Cause.CONFIGURATION
     assert hint in found.next_step
@@ -289,7 +289,7 @@ def test_missing_region_is_told() -> None:
     """A user of Glue would not learn which setting to add."""
     error = raised_by(lambda: boto3.Session().client("glue"))
 
-    found = diagnose(error, asked=Service.GLUE)
+    found = hint_for(error, asked=Service.GLUE)
 
     assert (found.cause, found.service) == (Cause.CONFIGURATION, Service.GLUE)
     assert "'glue.region'" in found.next_step
@@ -299,7 +299,7 @@ def test_missing_folder_of_sqlite_is_told() -> None:
     """A user would not learn that the folder of the catalog's file is missing."""
     error = raised_by(lambda: create_engine("sqlite:////nonexistent/folder/catalog.db").connect())
 
-    found = diagnose(error)
+    found = hint_for(error)
 
     assert (found.cause, found.service) == (Cause.NO_SUCH_DATABASE, Service.SQL)
 
@@ -315,14 +315,14 @@ def test_read_only_database_is_told(tmp_path: Path) -> None:
         with engine.begin() as connection:
             connection.execute(text("insert into t values (1)"))
 
-    assert diagnose(raised_by(write)).cause is Cause.READ_ONLY
+    assert hint_for(raised_by(write)).cause is Cause.READ_ONLY
 
 
 def test_missing_driver_of_a_database_is_told() -> None:
     """A user would not learn which package to install."""
     error = raised_by(lambda: load_catalog("lake", type="sql", uri="nosuchdialect://u:p@127.0.0.1/db"))
 
-    found = diagnose(error, asked=Service.SQL)
+    found = hint_for(error, asked=Service.SQL)
 
     assert found.cause is Cause.MISSING_PACKAGE
     assert "'iceberg-ds[postgres]'" in found.next_step
@@ -360,7 +360,7 @@ def raise_missing_extra() -> None:
 )
 def test_other_failures_are_told_apart(call: Callable[[], object], cause: Cause) -> None:
     """A user would be sent to a service that has nothing to do with the failure."""
-    assert diagnose(raised_by(call)).cause is cause
+    assert hint_for(raised_by(call)).cause is cause
 
 
 def retold() -> None:
@@ -373,8 +373,8 @@ def retold() -> None:
 
 def test_errors_of_this_package_are_looked_behind() -> None:
     """Every failure of a catalog would look like a broken connection."""
-    assert diagnose(raised_by(retold)).cause is Cause.NO_CREDENTIALS
-    assert diagnose(CatalogError("Cannot connect.")).cause is Cause.UNKNOWN
+    assert hint_for(raised_by(retold)).cause is Cause.NO_CREDENTIALS
+    assert hint_for(CatalogError("Cannot connect.")).cause is Cause.UNKNOWN
 
 
 def test_chain_that_ends_in_itself_is_read_once() -> None:
@@ -382,12 +382,12 @@ def test_chain_that_ends_in_itself_is_read_once() -> None:
     first, second = OSError(errno.ENOSPC, "full"), ValueError("other")
     first.__context__, second.__context__ = second, first
 
-    assert diagnose(second).cause is Cause.DISK_FULL
+    assert hint_for(second).cause is Cause.DISK_FULL
 
 
 def test_unknown_failure_still_names_a_next_step() -> None:
     """A user would be left without any hint."""
-    found = diagnose(RuntimeError("boom"), asked=Service.REST)
+    found = hint_for(RuntimeError("boom"), asked=Service.REST)
 
     assert found.cause is Cause.UNKNOWN
     assert "'uri'" in found.next_step
