@@ -288,4 +288,25 @@ READING = (
         after="for field in specs[max(specs)].fields",
         spark_tests=("acceptance/test_jvm_peer_reading.py::test_partitions_of_rows_are_those_of_the_runtime",),
     ),
+    Mutation(
+        name="an unknown option of a read is ignored",
+        file="options/read_options.py",
+        before="            problems.append(f\"option '{mask_name(key)}' is none of a read: {hint}\")\n",
+        after="            mask_name(hint)\n",
+        tests=("unit/options/test_read_options.py::test_all_that_is_wrong_is_said_at_once",),
+    ),
+    Mutation(
+        name="options of a read that contradict each other are taken",
+        file="options/read_options.py",
+        before="    problems += _contradictions(options)\n",
+        after="",
+        tests=("unit/options/test_read_options.py::test_all_that_is_wrong_is_said_at_once",),
+    ),
+    Mutation(
+        name="an error shows a secret in an option of a read",
+        file="options/read_options.py",
+        before="                problems.append(f\"option '{key}' is {refused_value(text, str(problem))}\")\n",
+        after="                problems.append(f\"option '{key}' is {text}: {problem}\")\n",
+        tests=("unit/options/test_read_options.py::test_a_secret_in_an_option_is_not_shown",),
+    ),
 )
