@@ -47,6 +47,7 @@ from iceberg_ds.snapshots.version_3 import VERSION_3, in_version, staged_metadat
 from iceberg_ds.table.encryption import evidence_of_encryption
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import CommitRequest
+from iceberg_ds.table.variant import knowing_variants
 
 # PyIceberg cannot stage a table below several namespaces in catalogs that keep their metadata as files.
 _FLAT_LEVELS = 2
@@ -369,7 +370,8 @@ class CatalogClient:
 
     def _translated(self, call: Callable[[], _Result], action: str) -> _Result:
         try:
-            return call()
+            with knowing_variants():
+                return call()
         except OptionError:  # the properties of the store are wrong
             raise
         except Exception as error:  # every library below raises its own

@@ -330,7 +330,7 @@ def test_key_that_cannot_be_read_for_the_error_is_told_by_its_place(
         raise OSError("gone")
 
     monkeypatch.setattr(cross_task, "read_keys", fail)
-    with pytest.raises(RefusedRowsError, match=r"1 keys have several rows .*row 0 of file://"):
+    with pytest.raises(RefusedRowsError, match=r"1 keys have several rows.*row 0 of file://"):
         keyed.commit(messages)
 
 
