@@ -19,15 +19,15 @@ from aiohttp.payload import Payload
 if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
 
-_PIECE_BYTES = 64 * 1024
+_PIECE_BYTES = 256 * 1024
 
 
 class PacedBody(Payload):
-    """A body of which the store has to take each 64 KiB within a time.
+    """A body of which the store has to take each 256 KiB within a time.
 
     Args:
         body: Bytes, or a stream of them that can be read from its beginning again.
-        patience_s: Seconds for each 64 KiB, what is buffered before them included.
+        patience_s: Seconds for each 256 KiB, what is buffered before them included.
     """
 
     def __init__(self, body: Any, patience_s: float) -> None:  # noqa: ANN401  # botocore's streams share no type

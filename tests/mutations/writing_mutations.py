@@ -576,7 +576,7 @@ WRITING = (
     Mutation(
         name="a slow upload is cut off",
         file="io/s3_body.py",
-        before="_PIECE_BYTES = 64 * 1024",
+        before="_PIECE_BYTES = 256 * 1024",
         after="_PIECE_BYTES = 64 * 1024 * 1024",
         tests=("unit/io/test_s3_body.py::test_slow_line_that_moves_is_not_cut_off",),
     ),
