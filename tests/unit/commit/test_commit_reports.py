@@ -180,7 +180,8 @@ def test_write_that_landed_and_could_not_be_published_is_told_as_failed(
     with pytest.raises(CommitConflictError, match="are not on 'main'"):
         faulty_sink.commit(messages)
 
-    _, failed = reports
+    failed, landed = sorted(reports, key=lambda report: report.outcome == "committed")  # they come in any order
+    assert landed.snapshot_id is not None
     assert (failed.outcome, failed.branch, failed.snapshot_id, dict(failed.counts)) == ("conflict", "main", None, {})
     assert failed.tasks.rows == 1
 
