@@ -68,7 +68,7 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
         if prefix is not None:
             parsed[_GROUPS[prefix].field][key.removeprefix(prefix)] = text
         elif option is not None:
-            problem = _take(parsed, option, text)
+            problem = take_option(parsed, option, text)
             problems += filter(None, [problem])
             malformed += [] if problem is None else [option.name]
         elif key in NOT_OURS:
@@ -133,8 +133,8 @@ def _full_identifier(text: str, namespace: str | None) -> tuple[str, ...]:
         return (text,)
 
 
-def _take(parsed: dict[str, Any], option: Option, text: str) -> str | None:
-    """Add the value of an option to `parsed`. Return what is wrong with the text, or None."""
+def take_option(parsed: dict[str, Any], option: Option, text: str) -> str | None:
+    """Add the value of an option to `parsed`, by its field. Return what is wrong with the text, or None."""
     try:
         value = option.parse(text)
     except ValueError as problem:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from iceberg_ds import parsing as values
 from iceberg_ds.errors import OptionError
 from iceberg_ds.options.declaring import Option, option
-from iceberg_ds.options.parse import name_hint, parse_options
+from iceberg_ds.options.parse import name_hint, parse_options, take_option
 from iceberg_ds.options.sink_options import CATALOG_PREFIX, SinkOptions
-from iceberg_ds.secrets import mask_name, refused_value
+from iceberg_ds.secrets import mask_name
 
 # What a read takes of the options of a write, beside the catalog's properties.
 _OF_WRITES = frozenset({"table", "path", "namespace", "catalog", "warehouse", "branch", "case-sensitive", "time-zone"})
@@ -132,23 +132,20 @@ def parse_read_options(raw: Mapping[str, str]) -> ReadOptions:
             what leads to the table.
     """
     name = str(raw.get("table") or raw.get("path"))
-    parsed: dict[str, object] = {}
-    problems = []
+    parsed: dict[str, Any] = {}
+    problems: list[str] = []
     of_table = {}
     for key, text in raw.items():
         declared = _BY_NAME.get(key)
         if declared is not None:
-            try:
-                parsed[declared.field] = declared.parse(text)
-            except ValueError as problem:
-                problems.append(f"option '{key}' is {refused_value(text, str(problem))}")
+            problems += filter(None, [take_option(parsed, declared, text)])
         elif key in _OF_WRITES or key.startswith(CATALOG_PREFIX):
             of_table[key] = text
         else:
             known = sorted({*_BY_NAME, *_OF_WRITES} - {"path"})
             hint = name_hint(key, known, [*known, f"{CATALOG_PREFIX}*"])
             problems.append(f"option '{mask_name(key)}' is none of a read: {hint}")
-    options = ReadOptions(of_table=parse_options(of_table), **parsed)  # type: ignore[arg-type]  # by their parsers
+    options = ReadOptions(of_table=parse_options(of_table), **parsed)
     problems += _contradictions(options)
     if len(problems) == 1:
         raise OptionError(f"Cannot read {name}: {problems[0].rstrip('.')}{'' if problems[0].endswith('?') else '.'}")

@@ -304,9 +304,9 @@ READING = (
     ),
     Mutation(
         name="an error shows a secret in an option of a read",
-        file="options/read_options.py",
-        before="                problems.append(f\"option '{key}' is {refused_value(text, str(problem))}\")\n",
-        after="                problems.append(f\"option '{key}' is {text}: {problem}\")\n",
+        file="options/parse.py",
+        before="        return f\"option '{option.name}' is {refused_value(text, str(problem))}\"\n",
+        after="        return f\"option '{option.name}' is {text}: {problem}\"\n",
         tests=("unit/options/test_read_options.py::test_a_secret_in_an_option_is_not_shown",),
     ),
 )
