@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -21,10 +22,8 @@ from typing import Protocol
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
-from pyiceberg.table import FileScanTask, Table
-from pyiceberg.table.delete_file_index import DeleteFileIndex
+from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.typedef import Record
 
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.errors import CommitConflictError, UnsupportedTableError
@@ -33,14 +32,15 @@ from iceberg_ds.expressions.parser import parse_predicate
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.messages import CountedBatches, check_rows, rows_in
 from iceberg_ds.plan import Overwrite, OverwriteByFilter, WriteIdentity, WritePlan
+from iceberg_ds.snapshots.live_files import HiddenBy, LiveFile, LiveFiles, PositionIndex
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.refs import snapshots_since, write_base
 from iceberg_ds.snapshots.version_3 import VERSION_3, deletion_vector, first_row_id, lineage_of, referenced_data_file
 from iceberg_ds.table.arrow_schema import conform, file_shape
 from iceberg_ds.table.lineage import FileLineage, with_lineage
 from iceberg_ds.table.name_mapping import NAME_MAPPING, UnknownColumnsError, parsed_mapping
-from iceberg_ds.table.partitioning import PartitionKey, identity_values
-from iceberg_ds.writers.deletion_vectors import hidden_in, owner_of, vector_of
+from iceberg_ds.table.partitioning import identity_values
+from iceberg_ds.writers.deletion_vectors import hidden_in
 from iceberg_ds.writers.rewriting import count_positions, remaining_rows
 from iceberg_ds.writers.task_writer import TaskAttempt, write_task
 
@@ -309,9 +309,11 @@ class PartialRewriter:
         """
         new = [data_file for data_file in partial if _key(data_file) not in self._written]
         self._check_formats(new)
-        tasks = _scan_tasks(table, new, snapshot_id, self._write.table) if new else {}
-        for data_file in new:
-            self._write_again(table, *tasks[data_file.file_path])
+        if new:
+            live = self._with_deletes(table, snapshot_id, new)
+            index = PositionIndex(live)
+            for found in live.data:
+                self._write_again(table, found, index.of(found))
         return [again for data_file in partial for again in self._written[_key(data_file)]]
 
     def _check_formats(self, data_files: Sequence[DataFile]) -> None:
@@ -324,32 +326,61 @@ class PartialRewriter:
                     "partitions."
                 )
 
-    def _write_again(self, table: Table, task: FileScanTask, lineage: FileLineage | None) -> None:
-        overwrite, path = self._write.overwrite, task.file.file_path
+    def _with_deletes(self, table: Table, snapshot_id: int | None, partial: Sequence[DataFile]) -> LiveFiles:
+        """Return data files as a snapshot has them, and all its deletes; refuse what does not tell which rows stay."""
+        head = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+        entries = (entry for manifest in live_manifests(table.io, head) for entry in live_entries(table.io, manifest))
+        wanted = {data_file.file_path for data_file in partial}
+        needed = (
+            entry
+            for entry in entries
+            if entry.data_file.content != DataFileContent.DATA or entry.data_file.file_path in wanted
+        )
+        refused = f"Cannot write to {self._write.table} with replace-where, nothing was committed"
+        try:
+            live = LiveFiles.of(map(LiveFile.of, needed))
+        except ValueError as problem:
+            raise UnsupportedTableError(
+                f"{refused}: {problem}. Readers refuse the table; iceberg_ds.verify says what else is wrong with it."
+            ) from problem
+        times = Counter(found.path for found in live.data)
+        if twice := next((path for path, count in times.items() if count > 1), None):
+            raise UnsupportedTableError(
+                f"{refused}: some rows of {twice} must be written again, and the table lists it more than once, as "
+                "after files were added twice, so that deletes may hide other rows of each entry. Rewrite its files "
+                "with Iceberg's rewrite_data_files first, or replace whole partitions."
+            )
+        for deletes in (*live.equalities, *live.positions):
+            if (kind := _unread_kind(deletes.data_file)) is not None:
+                raise UnsupportedTableError(
+                    f"{refused}: the rows of {partial[0].file_path} and {len(partial) - 1} other files must be written "
+                    f"again in part, and they cannot be read: {deletes.path} has deletes by {kind}. Compact the table "
+                    "first, or replace whole partitions."
+                )
+        return live
+
+    def _write_again(self, table: Table, found: LiveFile, hidden_by: HiddenBy) -> None:
+        overwrite, data_file = self._write.overwrite, found.data_file
         if not isinstance(overwrite, OverwriteByFilter):
             raise TypeError(f"{overwrite} replaces whole partitions")
         attempt = TaskAttempt(partition_id=next(self._numbers), task_attempt_id=self._attempt_id)
         row_filter = RowFilter.of(overwrite, table.metadata.schema())
-        hidden = _hidden_positions(table.io, task)
-        there = CountedBatches(read_rows(table, task, hidden, lineage))
-        staying = CountedBatches(_failing(row_filter, path, there))
-        written = self._written[_key(task.file)] = write_task(self._plan(table, lineage), staying, attempt)
-        found = {
-            "deleted before": count_positions(hidden, task.file.record_count),
+        lineage = lineage_of(data_file, found.sequence_number)
+        hidden = hidden_in(table.io, data_file, hidden_by)
+        there = CountedBatches(read_rows(table, data_file, hidden, lineage))
+        staying = CountedBatches(_failing(row_filter, found.path, there))
+        written = self._written[_key(data_file)] = write_task(self._plan(table, lineage), staying, attempt)
+        counts = {
+            "deleted before": count_positions(hidden, data_file.record_count),
             "replaced": there.rows - staying.rows,
             f"in {len(written)} new files": rows_in(written),
         }
-        check_rows(f"commit {self._write}", f"{path} has", task.file.record_count, found)
+        check_rows(f"commit {self._write}", f"{found.path} has", data_file.record_count, counts)
 
     def _plan(self, table: Table, lineage: FileLineage | None) -> WritePlan:
         plan = WritePlan.into(table.metadata, self._write, table.io.properties)
         schema = plan.schema if lineage is None else with_lineage(plan.schema)
         return replace(plan, schema=schema, case_sensitive=True)
-
-
-def _hidden_positions(io: FileIO, task: FileScanTask) -> pa.Array:
-    vectors = (vector for deletes in task.delete_files if (vector := vector_of(deletes)) is not None)
-    return hidden_in(io, task.file, [deletes.file_path for deletes in task.delete_files], next(vectors, None))
 
 
 def _key(data_file: DataFile) -> tuple[str, int | None]:
@@ -370,21 +401,21 @@ def _failing(row_filter: RowFilter, path: str, batches: Iterable[pa.RecordBatch]
 
 
 def read_rows(
-    table: Table, task: FileScanTask, hidden: pa.Array, lineage: FileLineage | None = None
+    table: Table, data_file: DataFile, hidden: pa.Array, lineage: FileLineage | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file that are not deleted by position, with the table's own names at any depth.
 
     Args:
         table: The table.
-        task: The scan task that reads the file.
+        data_file: The file.
         hidden: The positions of deleted rows.
         lineage: What its rows inherit, to have it in columns behind the table's own; None to leave it out.
 
     Raises:
         UnsupportedTableError: It is not known which columns of the table the file's are.
     """
-    path, schema = task.file.file_path, table.metadata.schema()
-    values = identity_values(task.file, table.metadata.specs()[task.file.spec_id])
+    path, schema = data_file.file_path, table.metadata.schema()
+    values = identity_values(data_file, table.metadata.specs()[data_file.spec_id])
     mapping = parsed_mapping(table.metadata.properties.get(NAME_MAPPING))
     shape = file_shape(schema if lineage is None else with_lineage(schema), case_sensitive=True)
     by_own_names = replace(shape, schema=shape.named)
@@ -397,65 +428,9 @@ def read_rows(
         ) from problem
 
 
-def _scan_tasks(
-    table: Table, data_files: Sequence[DataFile], snapshot_id: int | None, name: str
-) -> dict[str, tuple[FileScanTask, FileLineage | None]]:
-    """Return the scan task of each file, by path, with the position deletes that apply to it, and its rows' lineage.
-
-    PyIceberg's own plan misses deletes in a NaN partition, because NaN is not equal to itself there.
-    """
-    paths = {data_file.file_path for data_file in data_files}
-    found: dict[str, ManifestEntry] = {}
-    deletes = DeleteFileIndex()
-    vectors: dict[str, DataFile] = {}
-    head = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
-    for entry in (entry for manifest in live_manifests(table.io, head) for entry in live_entries(table.io, manifest)):
-        listed = entry.data_file
-        if listed.content == DataFileContent.DATA:
-            if listed.file_path in found:
-                raise UnsupportedTableError(
-                    f"Cannot write to {name} with replace-where, nothing was committed: some rows of "
-                    f"{listed.file_path} must be written again, and the table lists it more than once, as after files "
-                    "were added twice, so that deletes may hide other rows of each entry. Rewrite its files with "
-                    "Iceberg's rewrite_data_files first, or replace whole partitions."
-                )
-            if listed.file_path in paths:
-                found[listed.file_path] = entry
-        elif listed.file_format is FileFormat.PUFFIN:
-            try:
-                vectors[owner_of(listed, vectors)] = listed
-            except ValueError as problem:
-                raise UnsupportedTableError(
-                    f"Cannot write to {name} with replace-where, nothing was committed: {problem}. Readers refuse the "
-                    "table; iceberg_ds.verify says what else is wrong with it."
-                ) from problem
-        elif listed.content == DataFileContent.POSITION_DELETES and listed.file_format is FileFormat.PARQUET:
-            deletes.add_delete_file(entry, _partition_of(listed))
-        else:
-            reason = f"{listed.file_path} has deletes by {_kind_of(listed)}"
-            raise UnsupportedTableError(
-                f"Cannot write to {name} with replace-where, nothing was committed: the rows of "
-                f"{data_files[0].file_path} and {len(data_files) - 1} other files must be written again in part, and "
-                f"they cannot be read: {reason}. Compact the table first, or replace whole partitions."
-            )
-    return {
-        path: (_scan_task(entry, deletes, vectors.get(path)), lineage_of(entry.data_file, entry.sequence_number))
-        for path, entry in found.items()
-    }
-
-
-def _scan_task(entry: ManifestEntry, deletes: DeleteFileIndex, vector: DataFile | None) -> FileScanTask:
-    data_file = entry.data_file
-    if vector is not None:  # it has the positions of all other deletes
-        return FileScanTask(data_file, delete_files={vector})
-    applying = deletes.for_data_file(entry.sequence_number or 0, data_file, _partition_of(data_file))
-    return FileScanTask(data_file, delete_files=applying)
-
-
-def _partition_of(data_file: DataFile) -> Record:
-    return Record(PartitionKey.of(data_file.partition).text)
-
-
-def _kind_of(deletes: DataFile) -> str:
-    by_key = deletes.content == DataFileContent.EQUALITY_DELETES
-    return "key (equality deletes)" if by_key else f"position in a file of {deletes.file_format.value}"
+def _unread_kind(deletes: DataFile) -> str | None:
+    """Return by what a delete file deletes that is not read here; None if it is read."""
+    if deletes.content == DataFileContent.EQUALITY_DELETES:
+        return "key (equality deletes)"
+    is_read = deletes.file_format is FileFormat.PARQUET
+    return None if is_read else f"position in a file of {deletes.file_format.value}"

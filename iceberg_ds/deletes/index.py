@@ -1,107 +1,27 @@
 """Pure: the delete file index: which deletes apply to which data file, and so which files are searched for which keys.
 
-A position delete applies to data files of its partition, including those of its own commit, unless they have a deletion
-vector, which has all their positions. An equality delete applies
-to data files of earlier commits in its partition, or in the whole table if its spec has no partitions. Source: Iceberg
-spec, "Scan Planning".
+An equality delete applies to data files of earlier commits in its partition, or in the whole table if its spec has no
+partitions. Source: Iceberg spec, "Scan Planning".
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from dataclasses import dataclass
 
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.expressions.metrics_evaluator import ColumnFacts, FactsOf, may_share_rows
 from iceberg_ds.plan import NO_SPEC
+from iceberg_ds.snapshots.live_files import Applying, LiveFile, LiveFiles, PositionIndex
 from iceberg_ds.snapshots.version_3 import VERSION_3, first_row_id
 from iceberg_ds.table.defaults import why_not_searched
-from iceberg_ds.table.names import FILE_PATH
-from iceberg_ds.table.partitioning import identity_values, place_of
-from iceberg_ds.writers.deletion_vectors import DeletionVector, owner_of, vector_of
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFile:
-    """A file of a snapshot.
-
-    Attributes:
-        data_file: Its manifest entry.
-        sequence_number: Its data sequence number.
-    """
-
-    data_file: DataFile
-    sequence_number: int
-
-    @classmethod
-    def of(cls, entry: ManifestEntry) -> LiveFile:
-        """Return the file of a live entry of a manifest."""
-        return cls(data_file=entry.data_file, sequence_number=entry.sequence_number or 0)
-
-    @property
-    def path(self) -> str:
-        """Path of the file."""
-        return self.data_file.file_path
-
-    @property
-    def place(self) -> tuple[int, str]:
-        """Partition of the file."""
-        return place_of(self.data_file)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFiles:
-    """All files of a snapshot, by content.
-
-    Attributes:
-        data: The data files.
-        positions: The position delete files; deletion vectors are not among them.
-        equalities: The equality delete files.
-        vectors: The deletion vectors, by the path of the data file that each is of.
-    """
-
-    data: Sequence[LiveFile] = ()
-    positions: Sequence[LiveFile] = ()
-    equalities: Sequence[LiveFile] = ()
-    vectors: Mapping[str, DeletionVector] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, files: Iterable[LiveFile]) -> LiveFiles:
-        """Return the files, grouped by content.
-
-        Raises:
-            ValueError: A data file has two deletion vectors, or it is not known which one a vector is of.
-        """
-        found: dict[DataFileContent, list[LiveFile]] = defaultdict(list)
-        vectors: dict[str, DeletionVector] = {}
-        for live in files:
-            vector = vector_of(live.data_file)
-            if vector is None:
-                found[live.data_file.content].append(live)
-                continue
-            vectors[owner_of(live.data_file, vectors)] = vector
-        return cls(
-            data=found[DataFileContent.DATA],
-            positions=found[DataFileContent.POSITION_DELETES],
-            equalities=found[DataFileContent.EQUALITY_DELETES],
-            vectors=vectors,
-        )
-
-
-def name_of(file: DataFile) -> str:
-    """Return a unique name of what an entry is for: the path of a file, or the name of a deletion vector in one."""
-    vector = vector_of(file)
-    return file.file_path if vector is None else vector.name
+from iceberg_ds.table.partitioning import identity_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +84,6 @@ def all_specs(metadata: TableMetadata) -> dict[int, PartitionSpec]:
     return {**metadata.specs(), NO_SPEC.spec_id: NO_SPEC}
 
 
-def is_global(spec: PartitionSpec) -> bool:
-    """Return whether equality deletes of this spec apply to data files of all partitions."""
-    return all(isinstance(part.transform, VoidTransform) for part in spec.fields)
-
-
 def plan_work(  # noqa: PLR0913  # the last ones are seldom given
     live: LiveFiles,
     sources: Sequence[KeySource],
@@ -189,8 +104,8 @@ def plan_work(  # noqa: PLR0913  # the last ones are seldom given
         known: What is known from other snapshots of the table; None for nothing.
     """
     known = KnownKeys(is_kept=False) if known is None else known
-    keys = _Applying(known.files(sources, key_types), specs)
-    positions = _positions_of(live)
+    keys = Applying(known.files(sources, key_types), specs)
+    positions = PositionIndex(live)
     shared: dict[tuple[int, ...], _Wanted] = {}
     work = []
     for found in live.data:
@@ -201,14 +116,14 @@ def plan_work(  # noqa: PLR0913  # the last ones are seldom given
         combination = tuple(map(id, applied))
         if combination not in shared:
             shared[combination] = _Wanted.of(applied)
-        wanted = shared[combination]
+        wanted, hidden_by = shared[combination], positions.of(found)
         work.append(
             FileWork(
                 data_file=without_metrics(found.data_file),
                 sequence_number=found.sequence_number,
                 keys=wanted.keys,
-                positions=() if found.path in live.vectors else tuple(_hiding(found, positions)),
-                vector=live.vectors.get(found.path),
+                positions=hidden_by.positions,
+                vector=hidden_by.vector,
                 read_bytes=_read_bytes(found.data_file, wanted.columns),
                 partition_values=identity_values(found.data_file, specs[found.data_file.spec_id]),
             )
@@ -216,50 +131,19 @@ def plan_work(  # noqa: PLR0913  # the last ones are seldom given
     return work
 
 
-def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
-    """Return, for each of these data files that is live, the names of what may hide rows of it by position."""
-    positions, wanted, vectors = _positions_of(live), set(paths), live.vectors
-    return {
-        found.path: frozenset({vectors[found.path].name} if found.path in vectors else _hiding(found, positions))
-        for found in live.data
-        if found.path in wanted
-    }
-
-
-def only_path(deletes: DataFile) -> str | None:
-    """Return the path of the only data file whose rows a position delete file hides, or None if that is uncertain."""
-    low, high = path_bounds(deletes)
-    return low.decode(errors="replace") if low is not None and low == high else None
-
-
-def path_bounds(deletes: DataFile) -> tuple[bytes | None, bytes | None]:
-    """Return the bounds of the data file paths in a position delete file; None for a bound that is unknown."""
-    number = FILE_PATH.field_id
-    return (deletes.lower_bounds or {}).get(number), (deletes.upper_bounds or {}).get(number)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Deletes:
-    """A delete file, or a file of keys.
+class _Keys:
+    """A file of keys.
 
     Attributes:
         live: The file.
         applies_below: It applies to data files with data sequence numbers below this one.
-    """
-
-    live: LiveFile
-    applies_below: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Keys(_Deletes):
-    """A file of keys.
-
-    Attributes:
         key_file: The same file in the form that tasks get.
         facts: What its metrics say about the key columns.
     """
 
+    live: LiveFile
+    applies_below: int
     key_file: KeyFile
     facts: tuple[ColumnFacts, ...]
 
@@ -335,38 +219,6 @@ class _Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Positions(_Deletes):
-    """A position delete file.
-
-    Attributes:
-        low: Lower bound of the data file paths in it, or None if unknown.
-        high: Upper bound of the data file paths in it, or None if unknown.
-    """
-
-    low: bytes | None
-    high: bytes | None
-
-    @classmethod
-    def of(cls, live: LiveFile) -> _Positions:
-        low, high = path_bounds(live.data_file)
-        return cls(live=live, applies_below=live.sequence_number + 1, low=low, high=high)
-
-    def may_name(self, path: bytes) -> bool:
-        """Return whether the file may have positions in the data file at `path`."""
-        return (self.low is None or self.low <= path) and (self.high is None or self.high >= path)
-
-
-def _positions_of(live: LiveFiles) -> _Applying[_Positions]:
-    return _Applying(map(_Positions.of, live.positions), None)
-
-
-def _hiding(found: LiveFile, positions: _Applying[_Positions]) -> list[str]:
-    """Return the paths of the position delete files that may hide rows of a data file."""
-    path = found.path.encode()
-    return [deletes.live.path for deletes in positions.to(found) if deletes.may_name(path)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Wanted:
     """Files of keys that apply to one or more data files, and the field ids of their key columns."""
 
@@ -377,47 +229,6 @@ class _Wanted:
     def of(cls, applied: Iterable[_Keys]) -> _Wanted:
         keys = tuple([some.key_file for some in applied])
         return cls(keys=keys, columns=frozenset().union(*{key.field_ids for key in keys}))
-
-
-_AnyDeletes = TypeVar("_AnyDeletes", bound=_Deletes)
-
-
-@dataclass(slots=True)
-class _Ordered(Generic[_AnyDeletes]):
-    """Delete files in ascending order of the sequence numbers below which they apply."""
-
-    files: list[_AnyDeletes] = field(default_factory=list)
-    numbers: list[int] = field(default_factory=list)
-
-    def append(self, deletes: _AnyDeletes) -> None:
-        self.numbers.append(deletes.applies_below)
-        self.files.append(deletes)
-
-    def above(self, number: int) -> list[_AnyDeletes]:
-        return self.files[bisect_right(self.numbers, number) :]
-
-
-class _Applying(Generic[_AnyDeletes]):
-    """Finds the delete files that apply to a data file, without looking at their bounds.
-
-    Args:
-        files: The delete files.
-        specs: The table's partition specs if a spec without partitions stands for the whole table, else None.
-    """
-
-    def __init__(self, files: Iterable[_AnyDeletes], specs: Mapping[int, PartitionSpec] | None) -> None:
-        self._everywhere: _Ordered[_AnyDeletes] = _Ordered()
-        self._by_place: dict[tuple[int, str], _Ordered[_AnyDeletes]] = defaultdict(_Ordered)
-        for deletes in sorted(files, key=lambda found: found.applies_below):
-            spec = None if specs is None else specs[deletes.live.data_file.spec_id]
-            is_everywhere = spec is not None and is_global(spec)
-            (self._everywhere if is_everywhere else self._by_place[deletes.live.place]).append(deletes)
-
-    def to(self, found: LiveFile) -> list[_AnyDeletes]:
-        """Return the delete files that apply to a data file."""
-        near = self._by_place.get(found.place) if self._by_place else None
-        here = [] if near is None else near.above(found.sequence_number)
-        return [*self._everywhere.above(found.sequence_number), *here]
 
 
 def why_not_readable(file: DataFile) -> str | None:

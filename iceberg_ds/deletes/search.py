@@ -36,18 +36,7 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.commit.overwrite import FilteredManifest, FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
-from iceberg_ds.deletes.index import (
-    KeySource,
-    LiveFile,
-    LiveFiles,
-    all_specs,
-    applying_positions,
-    key_types,
-    name_of,
-    only_path,
-    plan_work,
-    why_not_readable,
-)
+from iceberg_ds.deletes.index import KeySource, all_specs, key_types, plan_work, why_not_readable
 from iceberg_ds.deletes.job import resolve
 from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes
 from iceberg_ds.error_hints import advice
@@ -56,6 +45,7 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.secrets import mask_text, masked_cause
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, applying_positions, name_of, only_path
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_rows
 from iceberg_ds.snapshots.version_3 import first_row_id, manifest_first_row_id
 from iceberg_ds.writers.deletion_vectors import has_vectors

@@ -116,7 +116,7 @@ class _Task:
                         sequence_number=found.work.sequence_number,
                         rows=len(found.positions),
                         rewritten=rewritten,
-                        positions=found.work.hidden_by,
+                        positions=found.work.hidden_by.names,
                         with_vectors=self._plan.with_vectors,
                         first_row_id=first_row_id(found.work.data_file),
                         late_keys=found.late_keys,
@@ -209,4 +209,4 @@ def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
     Raises:
         DataFileError: Its deletion vector is damaged.
     """
-    return hidden_in(io, work.data_file, work.positions, work.vector)
+    return hidden_in(io, work.data_file, work.hidden_by)

@@ -19,10 +19,11 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import WritePlan
+from iceberg_ds.snapshots.live_files import DeletionVector, HiddenBy
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.name_mapping import NAME_MAPPING
 from iceberg_ds.table.partitioning import place_of
-from iceberg_ds.writers.deletion_vectors import DeletionVector, has_vectors
+from iceberg_ds.writers.deletion_vectors import has_vectors
 
 _GRANULARITY = "write.delete.granularity"
 # Above all sequence numbers.
@@ -88,9 +89,9 @@ class FileWork:
         return self.data_file.file_size_in_bytes
 
     @property
-    def hidden_by(self) -> frozenset[str]:
-        """Names of what may already hide rows of it by position: paths, or the name of its deletion vector."""
-        return frozenset(self.positions) if self.vector is None else frozenset({self.vector.name})
+    def hidden_by(self) -> HiddenBy:
+        """What may already hide rows of it by position."""
+        return HiddenBy(positions=self.positions, vector=self.vector)
 
     @property
     def place(self) -> tuple[int, str]:

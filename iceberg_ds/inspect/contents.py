@@ -27,9 +27,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 
-from iceberg_ds.deletes.index import only_path
 from iceberg_ds.inspect.checklist import CheckFailedError
 from iceberg_ds.io.parallel import in_parallel
+from iceberg_ds.snapshots.live_files import only_path
 from iceberg_ds.snapshots.manifests import stored_entries
 from iceberg_ds.snapshots.version_3 import deletion_vector, first_row_id, read_list, referenced_data_file
 

@@ -1,6 +1,6 @@
 """`table_health`: how a table does: what commits and readers carry, how old its rows are, how fast it grows.
 
-It loads the table's metadata once and reads the manifest list of one branch; and, up to `live_files.MOST_FILES` files,
+It loads the table's metadata once and reads the manifest list of one branch; and, up to `file_counts.MOST_FILES` files,
 the manifests in it, each once while the process lives. It asks for the size of the metadata file. No data file is
 opened, and nothing is written.
 """
@@ -26,8 +26,8 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
 from iceberg_ds.error_hints import hint_for
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
+from iceberg_ds.inspect.file_counts import FileCounter, SnapshotCounts
 from iceberg_ds.inspect.forecast import Forecast, forecast_of, outlook
-from iceberg_ds.inspect.live_files import LiveFiles, LiveFilesReader
 from iceberg_ds.messages import FUTURE_MS
 from iceberg_ds.metrics.report import SUMMARY_PREFIX
 from iceberg_ds.options.parse import options_of_call, parse_options
@@ -262,11 +262,11 @@ class HealthReader:
         files: Counts the files of the branch.
     """
 
-    def __init__(self, options: SinkOptions, files: LiveFilesReader | None = None) -> None:
+    def __init__(self, options: SinkOptions, files: FileCounter | None = None) -> None:
         self.table = identifier_text(options.table)
         self.branch = options.branch or MAIN_BRANCH
         self._options = options
-        self._files = files or LiveFilesReader()
+        self._files = files or FileCounter()
 
     def read(self) -> TableHealth:
         """Return how the table does now.
@@ -350,7 +350,7 @@ def _metadata_bytes(table: Table) -> int | None:
 
 
 def health_of(  # noqa: PLR0913  # what was loaded, from four places
-    metadata: TableMetadata, name: str, branch: str, files: LiveFiles, *, metadata_bytes: int | None, now_ms: int
+    metadata: TableMetadata, name: str, branch: str, files: SnapshotCounts, *, metadata_bytes: int | None, now_ms: int
 ) -> TableHealth:
     """Return how a table does.
 

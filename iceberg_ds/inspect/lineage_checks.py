@@ -22,13 +22,13 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.deletes.index import LiveFile, LiveFiles
 from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.search import SnapshotReader
 from iceberg_ds.inspect.checklist import Checklist, NotTriedError
 from iceberg_ds.inspect.contents import Contents, ListedFile, counted, found
 from iceberg_ds.inspect.visible_rows import Place, VisibleRows, heads
 from iceberg_ds.io.parallel import in_parallel
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles
 from iceberg_ds.snapshots.version_3 import lineage_of, manifest_first_row_id, next_row_id
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.projection import field_id

@@ -27,7 +27,8 @@ from iceberg_ds.inspect.contents import (
     why_unreadable,
 )
 from iceberg_ds.io.parallel import in_parallel
-from iceberg_ds.writers.deletion_vectors import DeletionVector, read_vector, vector_owners, vector_positions
+from iceberg_ds.snapshots.live_files import DeletionVector
+from iceberg_ds.writers.deletion_vectors import read_vector, vector_owners, vector_positions
 from iceberg_ds.writers.position_deletes import positions_by_file, without
 
 VECTORS, DANGLING, HIDDEN = "deletion vectors", "dangling deletion vectors", "rows of deletion vectors"

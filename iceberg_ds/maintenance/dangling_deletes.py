@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionSpec
 
-from iceberg_ds.deletes.index import LiveFile, LiveFiles, is_global, path_bounds
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, is_global, path_bounds
 
 
 def dangling_deletes(

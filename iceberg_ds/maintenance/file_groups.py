@@ -17,11 +17,11 @@ from operator import attrgetter
 from pyiceberg.manifest import DataFile
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.deletes.index import LiveFiles, only_path
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.expressions.metrics_evaluator import facts_of
 from iceberg_ds.maintenance.rewrite_options import RewriteOptions
 from iceberg_ds.maintenance.rewrite_work import FileGroup
+from iceberg_ds.snapshots.live_files import LiveFiles, only_path
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.zorder import Range
 
@@ -86,7 +86,7 @@ class _Rules:
     def has_to_go(self, item: FileWork) -> bool:
         """Return whether a file is worth rewriting alone."""
         threshold, data_file = self.options.delete_file_threshold, item.data_file
-        if threshold is not None and len(item.hidden_by) + len(item.keys) >= threshold:
+        if threshold is not None and len(item.hidden_by.names) + len(item.keys) >= threshold:
             return True
         if data_file.spec_id != self.spec_id:
             return True

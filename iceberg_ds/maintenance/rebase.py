@@ -29,12 +29,13 @@ from pyiceberg.types import IcebergType
 
 from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
-from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, key_types, plan_work
+from iceberg_ds.deletes.index import KeySource, all_specs, key_types, plan_work
 from iceberg_ds.deletes.search import BranchReader, left_alone, without_files
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.maintenance.dangling_deletes import dangling_deletes, dangling_vectors
 from iceberg_ds.maintenance.rewrite_work import DeletesToMove, FileGroup, GroupRewritten, RewritePlan
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles
 from iceberg_ds.snapshots.refs import last_sequence_number
 from iceberg_ds.snapshots.version_3 import first_row_id
 
@@ -72,14 +73,14 @@ class RewrittenGroup:
     @classmethod
     def of(cls, group: FileGroup, rewritten: GroupRewritten) -> RewrittenGroup:
         """Return a group as it was rewritten, with the deletes that it was planned with."""
-        positions = {item.path: item.hidden_by for item in group.files}
+        positions = {item.path: item.hidden_by.names for item in group.files}
         return cls(group=group, rewritten=rewritten, positions=positions)
 
     def take(self, moved: tuple[DataFile, ...], work: DeletesToMove) -> tuple[DataFile, ...]:
         """Take the deletes that were moved to the new files, and return those that they replace."""
         before, self.moved = self.moved, moved
         self.moves += 1
-        self.positions = {item.path: work.now.get(item.path, item).hidden_by for item in self.group.files}
+        self.positions = {item.path: work.now.get(item.path, item).hidden_by.names for item in self.group.files}
         return before
 
     @property
@@ -226,7 +227,7 @@ class Rebase:
             late = [key for key in there[0].keys if key.path not in applied]
             if late and (self._plan.number_of(found.group) is None or not self._has_columns_of(late)):
                 return Standing.STALE
-            is_behind = is_behind or there[0].hidden_by != found.positions[item.path]
+            is_behind = is_behind or there[0].hidden_by.names != found.positions[item.path]
         if not is_behind:
             return Standing.HOLDS
         most = _MOST_MOVES if self._plan.keeps_order(found.group) else _MOST_MOVES_BY_VALUE
@@ -246,9 +247,9 @@ class Rebase:
 
 def _to_move(found: RewrittenGroup, now: Mapping[str, Sequence[FileWork]]) -> DeletesToMove:
     """Return the work of moving all deletes that landed since the group was rewritten, those moved before, too."""
-    changed = {
-        item.path: now[item.path][0] for item in found.group.files if now[item.path][0].hidden_by != item.hidden_by
-    }
+    there = {item.path: now[item.path][0] for item in found.group.files}
+    planned = {item.path: item.hidden_by.names for item in found.group.files}
+    changed = {path: item for path, item in there.items() if item.hidden_by.names != planned[path]}
     return DeletesToMove(group=found.group, rewritten=found.rewritten, now=changed)
 
 

@@ -30,7 +30,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import RewriteValidationError
-from iceberg_ds.deletes.index import LiveFiles, why_not_readable
+from iceberg_ds.deletes.index import why_not_readable
 from iceberg_ds.deletes.search import BranchReader
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import (
@@ -59,6 +59,7 @@ from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan, new_operation
 from iceberg_ds.planning.decide import check_rewritable
+from iceberg_ds.snapshots.live_files import LiveFiles
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.snapshots.version_3 import first_row_id
 from iceberg_ds.spark.task_job import TaskJob, active_session

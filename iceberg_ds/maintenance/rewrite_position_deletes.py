@@ -37,7 +37,7 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
-from iceberg_ds.deletes.index import LiveFile, LiveFiles, applying_positions, only_path, without_metrics
+from iceberg_ds.deletes.index import without_metrics
 from iceberg_ds.deletes.search import KeySearch, without_files
 from iceberg_ds.errors import (
     CatalogError,
@@ -68,6 +68,7 @@ from iceberg_ds.parsing import boolean, positive_integer, whole_number
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity, WritePlan
 from iceberg_ds.planning.decide import check_rewritable
 from iceberg_ds.secrets import refused_value
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, PositionIndex, only_path
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.spark.task_job import TaskJob, active_session
@@ -595,8 +596,8 @@ class _ByPlace:
     def targets(self, deletes: Sequence[LiveFile]) -> list[LiveFile]:
         """Return the entries of data files to which some of these delete files of one partition may apply."""
         data = self._data.get(deletes[0].place, [])
-        applied = applying_positions(LiveFiles(data=data, positions=deletes), {found.path for found in data})
-        return [found for found in data if applied[found.path]]
+        index = PositionIndex(LiveFiles(positions=deletes))
+        return [found for found in data if index.of(found).positions]
 
 
 def _group(deletes: Sequence[LiveFile], targets: Sequence[LiveFile], sizes: Sizes) -> DeleteGroup:

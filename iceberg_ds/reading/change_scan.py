@@ -19,7 +19,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import IcebergType
 
-from iceberg_ds.deletes.index import KnownKeys, LiveFile, all_specs
+from iceberg_ds.deletes.index import KnownKeys, all_specs
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
@@ -27,6 +27,7 @@ from iceberg_ds.reading.extras import DELETE, INSERT
 from iceberg_ds.reading.lives import FileId, Lives
 from iceberg_ds.reading.scan import ScanPlan, live_files, naming_manifests, plan_files
 from iceberg_ds.reading.scan_task import Change, ScanTask
+from iceberg_ds.snapshots.live_files import LiveFile
 from iceberg_ds.snapshots.manifests import live_manifests
 
 # Snapshots whose manifests are read side by side: in memory are those of so many.

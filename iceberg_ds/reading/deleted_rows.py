@@ -16,8 +16,9 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.scan import naming_delete_file
 from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.snapshots.live_files import DeletionVector
 from iceberg_ds.table.names import FILE_PATH, POS
-from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions
+from iceberg_ds.writers.deletion_vectors import vector_positions
 from iceberg_ds.writers.position_deletes import positions_by_file
 
 # The path of a position delete file, or a deletion vector.

@@ -26,16 +26,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import DateType, IcebergType, NestedField, StructType, TimestampType, TimestamptzType
 
-from iceberg_ds.deletes.index import (
-    KeySource,
-    KnownKeys,
-    LiveFile,
-    LiveFiles,
-    all_specs,
-    key_types,
-    plan_work,
-    why_not_readable,
-)
+from iceberg_ds.deletes.index import KeySource, KnownKeys, all_specs, key_types, plan_work, why_not_readable
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.error_hints import advice
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError, UnsupportedTableError
@@ -45,6 +36,7 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.lives import FileId, Life
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.secrets import mask_text, masked_cause
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles
 from iceberg_ds.snapshots.manifests import added_entries, live_entries, live_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
 

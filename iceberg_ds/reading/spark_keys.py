@@ -13,13 +13,13 @@ from pyiceberg.manifest import DataFile
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from iceberg_ds.deletes.index import is_global
 from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes, deleted_keys
 from iceberg_ds.reading.file_marks import Portion, portions
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import SparkFiles, together
+from iceberg_ds.snapshots.live_files import is_global
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_type

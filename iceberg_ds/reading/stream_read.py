@@ -23,7 +23,7 @@ from pyiceberg.types import IcebergType
 from pyspark.sql.types import StructType
 
 from iceberg_ds.commit.alter import alter_table
-from iceberg_ds.deletes.index import LiveFile, all_specs
+from iceberg_ds.deletes.index import all_specs
 from iceberg_ds.errors import IcebergSinkError, OptionError, SchemaMismatchError, StreamHistoryError
 from iceberg_ds.parsing import whole_number
 from iceberg_ds.pyiceberg_inner import summary_entries
@@ -37,6 +37,7 @@ from iceberg_ds.reading.row_changes import has_both_sides
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
 from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
 from iceberg_ds.reading.stream import Course, Limits, Offset, Step, change_of, why_other_types
+from iceberg_ds.snapshots.live_files import LiveFile
 from iceberg_ds.snapshots.refs import find_snapshot
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.lineage import ROW_ID

@@ -25,7 +25,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
-from iceberg_ds.deletes.index import KeySource, LiveFile, LiveFiles, all_specs, applying_positions, key_types, plan_work
+from iceberg_ds.deletes.index import KeySource, all_specs, key_types, plan_work
 from iceberg_ds.deletes.search import (
     BranchReader,
     ReadSnapshot,
@@ -37,6 +37,7 @@ from iceberg_ds.deletes.search import (
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange
 from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.plan import Route
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, applying_positions
 from iceberg_ds.snapshots.refs import keeps_rows, snapshots_since, write_base
 
 

@@ -12,7 +12,7 @@ import logging
 import struct
 import zlib
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from iceberg_ds._version import __version__
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.cleanup import discard_output
 from iceberg_ds.messages import check_rows
-from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
+from iceberg_ds.snapshots.live_files import DeletionVector, HiddenBy
 from iceberg_ds.writers.position_deletes import HiddenRows, hidden_positions
 
 logger = logging.getLogger(__name__)
@@ -43,28 +43,6 @@ _FEW_BYTES, _ROW_BYTES = 4096, 16
 _POSITION_ID = 2147483645
 # Puffin spec: a blob that is written before its snapshot is known inherits both.
 _INHERITED = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeletionVector:
-    """Where a deletion vector is.
-
-    Attributes:
-        path: Path of the Puffin file.
-        offset: Its first byte in the file.
-        length: Its bytes.
-        cardinality: How many rows it hides.
-    """
-
-    path: str
-    offset: int
-    length: int
-    cardinality: int
-
-    @property
-    def name(self) -> str:
-        """A unique name: the path with the offset, because several vectors may share a file."""
-        return f"{self.path}#{self.offset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,42 +67,6 @@ def has_vectors(metadata: TableMetadata) -> bool:
     return metadata.format_version >= _VERSION
 
 
-def vector_of(file: DataFile) -> DeletionVector | None:
-    """Return the deletion vector that an entry of a manifest names, None if it is for a whole file.
-
-    Raises:
-        ValueError: It is for a Puffin file, and does not say where in it the vector is.
-    """
-    if file.content != DataFileContent.POSITION_DELETES or file.file_format is not FileFormat.PUFFIN:
-        return None
-    offset, length = _place_of(file)
-    return DeletionVector(path=file.file_path, offset=offset, length=length, cardinality=file.record_count)
-
-
-def _place_of(file: DataFile) -> tuple[int, int]:
-    """Return the offset and the length of the deletion vector that an entry names; raises as `vector_of`."""
-    if (place := deletion_vector(file)) is None:
-        raise ValueError(f"the entry of {file.file_path} does not say where its deletion vector is")
-    return place
-
-
-def owner_of(vector: DataFile, owners: Container[str]) -> str:
-    """Return the path of the data file whose rows a deletion vector hides.
-
-    Args:
-        vector: The vector's entry in a manifest.
-        owners: The data files of the vectors before it.
-
-    Raises:
-        ValueError: It does not say which, or where it is itself, or that data file has a vector already.
-    """
-    path, (offset, _) = referenced_data_file(vector), _place_of(vector)
-    if path is None or path in owners:
-        told = "does not name its data file" if path is None else f"is the second one of {path}"
-        raise ValueError(f"the deletion vector at {offset} in {vector.file_path} {told}")
-    return path
-
-
 def vector_positions(io: FileIO, vector: DeletionVector, rows: int) -> pa.Array:
     """Return the positions, from 0 and ascending, of the rows that a deletion vector hides.
 
@@ -140,21 +82,20 @@ def vector_positions(io: FileIO, vector: DeletionVector, rows: int) -> pa.Array:
         return read_vector(stream, vector, rows)
 
 
-def hidden_in(io: FileIO, file: DataFile, deletes: Sequence[str], vector: DeletionVector | None) -> pa.Array:
+def hidden_in(io: FileIO, file: DataFile, hidden_by: HiddenBy) -> pa.Array:
     """Return the positions, from 0 and in any order, of the rows of a data file that are hidden by position.
 
     Args:
         io: Opens the table's storage.
         file: The data file.
-        deletes: Paths of the position delete files that may hide rows of it.
-        vector: Its deletion vector, in the place of position delete files; None if it has none.
+        hidden_by: What may hide rows of it.
 
     Raises:
         DataFileError: The deletion vector is damaged.
     """
-    if vector is not None:
-        return vector_positions(io, vector, file.record_count)
-    return hidden_positions(io, deletes, file.file_path)
+    if hidden_by.vector is not None:
+        return vector_positions(io, hidden_by.vector, file.record_count)
+    return hidden_positions(io, hidden_by.positions, file.file_path)
 
 
 def read_vector(stream: InputStream, vector: DeletionVector, rows: int) -> pa.Array:

@@ -13,7 +13,7 @@ DATA_REWRITES = (
     Mutation(
         name="position deletes that land beside a rewrite are forgotten",
         file="maintenance/rebase.py",
-        before="            is_behind = is_behind or there[0].hidden_by != found.positions[item.path]\n",
+        before="            is_behind = is_behind or there[0].hidden_by.names != found.positions[item.path]\n",
         after="            is_behind = False\n",
         tests=(_MEANWHILE, _MOVED, _ANY),
     ),

@@ -158,9 +158,9 @@ DELETE_FILES: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="rows that are hidden in the partition of NaN come back where a range is replaced",
-        file="commit/overwrite.py",
-        before="return Record(PartitionKey.of(data_file.partition).text)",
-        after="return data_file.partition",
+        file="snapshots/live_files.py",
+        before="        return place_of(self.data_file)\n",
+        after="        return self.data_file.spec_id, tuple(self.data_file.partition)\n",
         tests=(_PARTITIONS + "test_replaced_range_leaves_hidden_rows_hidden_in_every_partition",),
     ),
     Mutation(
@@ -209,14 +209,14 @@ DELETE_FILES: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="a delete by key applies to rows of its own commit",
-        file="deletes/index.py",
+        file="snapshots/live_files.py",
         before="self.files[bisect_right(self.numbers, number) :]",
         after="self.files[bisect_right(self.numbers, number - 1) :]",
         tests=(_SCAN + "test_delete_by_key_applies_to_older_data_only",),
     ),
     Mutation(
         name="a delete without partitions applies to files without partitions only",
-        file="deletes/index.py",
+        file="snapshots/live_files.py",
         before="is_everywhere = spec is not None and is_global(spec)",
         after="is_everywhere = spec is None",
         tests=(_SCAN + "test_delete_without_partitions_applies_to_the_whole_table",),

@@ -92,8 +92,8 @@ VERSION_3: tuple[Mutation, ...] = (
     Mutation(
         name="rows that are written again lose their ids",
         file="commit/overwrite.py",
-        before="(_scan_task(entry, deletes, vectors.get(path)), lineage_of(entry.data_file, entry.sequence_number))",
-        after="(_scan_task(entry, deletes, vectors.get(path)), None)",
+        before="lineage = lineage_of(data_file, found.sequence_number)",
+        after="lineage = None",
         tests=(_COMMITS + "test_rows_of_a_file_that_is_written_again_carry_their_ids",),
     ),
     Mutation(
@@ -444,9 +444,9 @@ VERSION_3: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="one of two vectors of a data file counts where rows are written again",
-        file="commit/overwrite.py",
-        before="vectors[owner_of(listed, vectors)] = listed",
-        after="vectors[referenced_data_file(listed) or ''] = listed",
+        file="snapshots/live_files.py",
+        before="vectors[_owner_of(live.data_file, vector, vectors)] = vector",
+        after="vectors[referenced_data_file(live.data_file) or ''] = vector",
         tests=(
             _DAMAGED + "test_data_file_with_two_vectors_is_found",
             _DAMAGED + "test_entry_that_lacks_what_readers_need_is_found",

@@ -730,14 +730,14 @@ WRITING = (
     Mutation(
         name="rows that one entry of a file hides are taken for hidden in all of its entries",
         file="commit/overwrite.py",
-        before="            if listed.file_path in found:\n",
-        after="            if found is None:\n",
+        before="if count > 1), None):\n",
+        after="if count > 2), None):\n",
         tests=("unit/commit/test_rewritten_files.py::test_file_that_is_listed_twice_is_not_rewritten",),
     ),
     Mutation(
         name="rows of a file that is replaced in part are not counted",
         file="commit/overwrite.py",
-        before='        check_rows(f"commit {self._write}", f"{path} has", task.file.record_count, found)\n',
+        before='        check_rows(f"commit {self._write}", f"{found.path} has", data_file.record_count, counts)\n',
         after="",
         tests=(_COUNTS + "test_row_that_is_not_written_again_is_missed",),
     ),

@@ -15,8 +15,9 @@ from pyiceberg.typedef import Record
 
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.local_io import LocalFileIO
+from iceberg_ds.snapshots.live_files import DeletionVector
 from iceberg_ds.snapshots.version_3 import deletion_vector, referenced_data_file
-from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_positions, write_deletion_vectors
+from iceberg_ds.writers.deletion_vectors import vector_positions, write_deletion_vectors
 from iceberg_ds.writers.position_deletes import HiddenRows
 
 IO = LocalFileIO()

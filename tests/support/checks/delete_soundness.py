@@ -21,8 +21,8 @@ from support.checks.invariants import live_entries
 from support.checks.reader import Listed, hidden_in, hidden_positions_of
 from support.tables.sink import local
 
+from iceberg_ds.snapshots.live_files import vector_of
 from iceberg_ds.snapshots.version_3 import referenced_data_file
-from iceberg_ds.writers.deletion_vectors import vector_of
 
 # Reserved field ids (spec, "Position Delete Files").
 FILE_PATH, POS = 2147483546, 2147483545

@@ -8,8 +8,8 @@ from pyiceberg.manifest import DataFileContent, FileFormat, ManifestEntry, Manif
 from pyiceberg.table import Table
 from support.tables.sink import local
 
+from iceberg_ds.snapshots.live_files import vector_of
 from iceberg_ds.snapshots.manifests import all_entries
-from iceberg_ds.writers.deletion_vectors import vector_of
 
 
 def check_sound(table: Table) -> None:

@@ -19,11 +19,11 @@ from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import FilteredManifest, FilteredManifests
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes.convert import Conversion, ConvertResult
-from iceberg_ds.deletes.index import only_path
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.metrics.commit_meter import CommitMeter
+from iceberg_ds.snapshots.live_files import only_path
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import branch_head, snapshots_since
 

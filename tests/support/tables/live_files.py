@@ -11,7 +11,7 @@ from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, LongType, StringType
 
-from iceberg_ds.deletes.index import LiveFile
+from iceberg_ds.snapshots.live_files import LiveFile
 
 KEY = 1
 PATH_ID = 2147483546

@@ -10,16 +10,9 @@ import pytest
 from pyiceberg.manifest import DataFile, DataFileContent
 from support.tables.live_files import BY_DAY, BY_REGION, KEY, PATH_ID, SPECS, TYPES, VOID, keys, live, positions
 
-from iceberg_ds.deletes.index import (
-    KeySource,
-    KnownKeys,
-    LiveFile,
-    LiveFiles,
-    applying_positions,
-    only_path,
-    plan_work,
-)
+from iceberg_ds.deletes.index import KeySource, KnownKeys, plan_work
 from iceberg_ds.deletes.work import FileWork
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, applying_positions, only_path
 
 
 def plan(*files: LiveFile) -> dict[str, FileWork]:

@@ -27,10 +27,11 @@ from support.tables.sink import Sink, epoch, local
 from iceberg_ds.deletes.work import RowEncoding
 from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint
+from iceberg_ds.snapshots.live_files import DeletionVector, vector_of
 from iceberg_ds.snapshots.manifests import all_entries, live_manifests
 from iceberg_ds.snapshots.version_3 import referenced_data_file
 from iceberg_ds.table.requests import UpgradeFormatVersion
-from iceberg_ds.writers.deletion_vectors import DeletionVector, vector_of, vector_positions
+from iceberg_ds.writers.deletion_vectors import vector_positions
 
 pytestmark = pytest.mark.usefixtures("waits")
 

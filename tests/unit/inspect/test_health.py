@@ -24,10 +24,10 @@ import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import DataFileError, OptionError, TableNotFoundError
-from iceberg_ds.inspect import live_files
+from iceberg_ds.inspect import file_counts
 from iceberg_ds.inspect.contents import ListedFile
+from iceberg_ds.inspect.file_counts import FileCounter, FileCounts, SnapshotCounts
 from iceberg_ds.inspect.health import HealthReader, age_text, health_of, size_text, small_below_bytes
-from iceberg_ds.inspect.live_files import FileCounts, LiveFiles, LiveFilesReader
 from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files
 from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests
 from iceberg_ds.messages import TaskMetrics
@@ -44,7 +44,7 @@ def look(sink: Sink, branch: str | None = None) -> iceberg_ds.TableHealth:
 
 def told(metadata: TableMetadata, now_ms: int = START_MS + 60_000, branch: str = "main") -> iceberg_ds.TableHealth:
     """Return how a table without files does at that time."""
-    return health_of(metadata, NAME, branch, LiveFiles(), metadata_bytes=1000, now_ms=now_ms)
+    return health_of(metadata, NAME, branch, SnapshotCounts(), metadata_bytes=1000, now_ms=now_ms)
 
 
 def stored(sink: Sink) -> dict[Path, int]:
@@ -172,7 +172,7 @@ def test_missing_manifest_is_told_with_the_next_step(sink: Sink) -> None:
         look(sink)
 
 
-class _ExpiredOnce(LiveFilesReader):
+class _ExpiredOnce(FileCounter):
     """Meets files that expire while they are read, after another commit."""
 
     def __init__(self, sink: Sink) -> None:
@@ -180,7 +180,7 @@ class _ExpiredOnce(LiveFilesReader):
         self._sink = sink
         self.looks = 0
 
-    def read(self, io: FileIO, snapshot: Snapshot | None, small_below_bytes: int) -> LiveFiles:
+    def read(self, io: FileIO, snapshot: Snapshot | None, small_below_bytes: int) -> SnapshotCounts:
         """Fail once, after a commit, as if the snapshot had been expired behind it."""
         self.looks += 1
         if self.looks == 1:
@@ -202,13 +202,13 @@ def test_table_that_moves_on_while_it_is_read_is_read_again(sink: Sink) -> None:
 def counting_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the paths of the manifests that are read from now on."""
     read: list[str] = []
-    before = live_files.live_entries
+    before = file_counts.live_entries
 
     def note(io: FileIO, manifest: ManifestFile) -> Any:
         read.append(manifest.manifest_path)
         return before(io, manifest)
 
-    monkeypatch.setattr(live_files, "live_entries", note)
+    monkeypatch.setattr(file_counts, "live_entries", note)
     return read
 
 
@@ -235,7 +235,7 @@ def test_large_table_is_counted_from_its_list_and_read_further_by_each_look(sink
     for number in range(4):
         sink.append(number)
     delete_ids(sink, 1)
-    reader = HealthReader(sink.options, LiveFilesReader(most_files=2))
+    reader = HealthReader(sink.options, FileCounter(most_files=2))
 
     first, second, third = reader.read(), reader.read(), reader.read()
 
@@ -443,9 +443,9 @@ def test_absurd_numbers_in_a_summary_are_unknown(sink: Sink, monkeypatch: pytest
     sink.append(1)
     sink.append(2)
     absurd = {"total-files-size": "9" * digits, "icebergsink.metrics.newest-event-ms": "9" * digits}
-    monkeypatch.setattr(live_files, "summary_entries", lambda _: absurd)
+    monkeypatch.setattr(file_counts, "summary_entries", lambda _: absurd)
 
-    health = HealthReader(sink.options, LiveFilesReader(most_files=1)).read()
+    health = HealthReader(sink.options, FileCounter(most_files=1)).read()
 
     assert (health.rows, health.bytes, health.is_complete) == (2, None, False)
     assert told(metadata_of(line(1, s1=absurd))).lag_s is None

@@ -9,11 +9,11 @@ import pytest
 from support.tables.metadata import START_MS, line, metadata_of
 from support.tables.sink import NAME
 
+from iceberg_ds.inspect.file_counts import FileCounts, SnapshotCounts
 from iceberg_ds.inspect.health import TableHealth, WriterHealth, health_of
-from iceberg_ds.inspect.live_files import FileCounts, LiveFiles
 from iceberg_ds.inspect.thresholds import Thresholds, exceeded
 
-FILES = LiveFiles(
+FILES = SnapshotCounts(
     data_manifests=60,
     delete_manifests=40,
     data_files=100,

@@ -32,14 +32,16 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.cli import main
 from iceberg_ds.errors import OptionError
 from iceberg_ds.inspect import health_gauges
+from iceberg_ds.inspect.file_counts import SnapshotCounts
 from iceberg_ds.inspect.health import HealthReader, TableHealth, WriterHealth, health_of
-from iceberg_ds.inspect.live_files import LiveFiles
 from iceberg_ds.inspect.thresholds import Thresholds
 from iceberg_ds.inspect.watch import Look, SparingWatch, Watch, exit_code, show_until_interrupted, view
 
 PAGE = (Path(__file__).parents[3] / "docs" / "metrics" / "watch.md").read_text()
 SECRET = "t0k3n-of-the-catalog"  # noqa: S105  # no real one
-HEALTH = health_of(metadata_of(line(1)), NAME, "main", LiveFiles(), metadata_bytes=2_000_000, now_ms=START_MS + 5000)
+HEALTH = health_of(
+    metadata_of(line(1)), NAME, "main", SnapshotCounts(), metadata_bytes=2_000_000, now_ms=START_MS + 5000
+)
 SEEN = Look(table=NAME, branch="main", health=HEALTH)
 UNSEEN = Look(table="db.gone", branch="main", error="Table db.gone does not exist.")
 
@@ -306,7 +308,7 @@ def test_view_tells_deletes_writers_and_marks_names_that_look_like_markup() -> N
             metadata_of(line(1, s1={"spark.sql.streaming.queryId": QUERY, "spark.sql.streaming.epochId": "8"})),
             NAME,
             "main",
-            LiveFiles(),
+            SnapshotCounts(),
             metadata_bytes=None,
             now_ms=START_MS + 90_001,
         ).writers,

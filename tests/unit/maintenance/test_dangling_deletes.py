@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFileContent
 from support.tables.live_files import BY_DAY, BY_REGION, NO_PARTITIONS, PATH_ID, SPECS, VOID, keys, live, positions
 
-from iceberg_ds.deletes.index import LiveFile, LiveFiles
 from iceberg_ds.maintenance.dangling_deletes import dangling_deletes
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles
 
 EU, US = {"spec": BY_REGION, "partition": ("EU",)}, {"spec": BY_REGION, "partition": ("US",)}
 

@@ -29,7 +29,6 @@ from support.tables.sink import NAME, Sink
 import iceberg_ds
 from iceberg_ds import cli
 from iceberg_ds.cli import main
-from iceberg_ds.deletes.index import LiveFile
 from iceberg_ds.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -45,6 +44,7 @@ from iceberg_ds.maintenance import rewrite_position_deletes as rewriting
 from iceberg_ds.maintenance.position_delete_tasks import Target, portions
 from iceberg_ds.maintenance.rewrite_position_deletes import PositionDeleteRewrite, Selection, Sizes, select
 from iceberg_ds.metrics.commit_meter import CommitMeter
+from iceberg_ds.snapshots.live_files import LiveFile
 from iceberg_ds.snapshots.version_3 import in_version
 
 pytestmark = pytest.mark.usefixtures("waits")

@@ -18,7 +18,6 @@ from support.tables.metadata import line, metadata_of
 from support.tables.reading import changes_by_tasks, planned
 from support.tables.sink import Row, Sink, rows
 
-from iceberg_ds.deletes.index import LiveFile
 from iceberg_ds.deletes.work import FileWork, KeyFile
 from iceberg_ds.errors import OptionError, StreamHistoryError
 from iceberg_ds.io.local_io import LocalFileIO
@@ -27,7 +26,7 @@ from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks
 from iceberg_ds.reading.lives import Life
 from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.writers.deletion_vectors import DeletionVector
+from iceberg_ds.snapshots.live_files import DeletionVector, LiveFile
 
 STEP = ChangeStep(snapshot=metadata_of(line(5)).snapshots[0], parent=None, ordinal=3)
 

@@ -23,7 +23,7 @@ from iceberg_ds.reading.deleted_rows import Source
 from iceberg_ds.reading.lives import END
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_changes import hidden_positions, sources_by_moment
-from iceberg_ds.writers.deletion_vectors import DeletionVector
+from iceberg_ds.snapshots.live_files import DeletionVector
 
 SNAPSHOT = metadata_of(line(5)).snapshots[0]
 NAMES = ("p", "q", "r")

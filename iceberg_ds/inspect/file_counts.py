@@ -90,7 +90,7 @@ class FileCounts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveFiles:
+class SnapshotCounts:
     """What a snapshot lists.
 
     Attributes:
@@ -116,7 +116,7 @@ class LiveFiles:
     deletes_are_complete: bool = True
 
 
-class LiveFilesReader:
+class FileCounter:
     """Counts the files of one table's snapshots, and keeps the counts of manifests that the last snapshot listed.
 
     Args:
@@ -127,7 +127,7 @@ class LiveFilesReader:
         self._most_files = most_files
         self._known: dict[_Key, FileCounts] = {}
 
-    def read(self, io: FileIO, snapshot: Snapshot | None, small_below_bytes: int) -> LiveFiles:
+    def read(self, io: FileIO, snapshot: Snapshot | None, small_below_bytes: int) -> SnapshotCounts:
         """Return what a snapshot lists; zeros without a snapshot.
 
         Args:
@@ -136,7 +136,7 @@ class LiveFilesReader:
             small_below_bytes: The size below which a data file is small.
         """
         if snapshot is None:
-            return LiveFiles()
+            return SnapshotCounts()
         manifests = live_manifests(io, snapshot)
         # Deletes first: they are few, and what they hide is not known from the list.
         ordered = sorted(manifests, key=lambda manifest: manifest.content != ManifestContent.DELETES)
@@ -149,7 +149,7 @@ class LiveFilesReader:
         for manifest, counts in zip(missing, found, strict=True):
             known[keys[manifest.manifest_path]] = counts
         self._known = known
-        return _live_files(manifests, {path: known.get(key) for path, key in keys.items()}, snapshot)
+        return _counts_of(manifests, {path: known.get(key) for path, key in keys.items()}, snapshot)
 
 
 def _key(manifest: ManifestFile, small_below_bytes: int) -> _Key:
@@ -172,16 +172,16 @@ def _counted(io: FileIO, manifest: ManifestFile, small_below_bytes: int) -> File
     return FileCounts.of((ListedFile.of(entry.data_file) for entry in live_entries(io, manifest)), small_below_bytes)
 
 
-def _live_files(
+def _counts_of(
     manifests: Sequence[ManifestFile], counts: dict[str, FileCounts | None], snapshot: Snapshot
-) -> LiveFiles:
+) -> SnapshotCounts:
     deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
     data = [manifest for manifest in manifests if manifest.content != ManifestContent.DELETES]
     read = sum((found for found in counts.values() if found is not None), FileCounts())
     is_complete = all(found is not None for found in counts.values())
     total = summary_entries(snapshot).get(_TOTAL_BYTES)
     recorded = int(total) if total is not None and is_number(total) else None
-    return LiveFiles(
+    return SnapshotCounts(
         data_manifests=len(data),
         delete_manifests=len(deletes),
         data_files=_sum(_files(manifest, counts[manifest.manifest_path]) for manifest in data),
