@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from iceberg_ds.inspect.checklist import Check, CheckResult
     from iceberg_ds.inspect.forecast import Forecast
     from iceberg_ds.inspect.health import TableHealth, WriterHealth, table_health
-    from iceberg_ds.inspect.orphans import Orphan, VerifyResult
+    from iceberg_ds.inspect.orphans import Orphan
     from iceberg_ds.inspect.progress import QueryProgress, progress
-    from iceberg_ds.inspect.verify import verify
+    from iceberg_ds.inspect.verify import VerifyResult, verify
     from iceberg_ds.maintenance.expire_snapshots import ExpireResult, expire_snapshots
     from iceberg_ds.maintenance.maintain import MaintenanceResult, StepTaken, maintain, maintaining
     from iceberg_ds.maintenance.policy import MaintenancePolicy
@@ -118,7 +118,7 @@ _LATER = {
     "TransactionResult": "iceberg_ds.multi_table.transaction",
     "Update": "iceberg_ds.row_level.clauses",
     "UpsertResult": "iceberg_ds.deletes.upsert",
-    "VerifyResult": "iceberg_ds.inspect.orphans",
+    "VerifyResult": "iceberg_ds.inspect.verify",
     "WriterHealth": "iceberg_ds.inspect.health",
     "check": "iceberg_ds.inspect.check",
     "convert_deletes": "iceberg_ds.deletes.convert",

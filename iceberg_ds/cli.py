@@ -137,7 +137,7 @@ def verify(
     else:
         console = _console()
         print_result(result, console, ("Whole", "Not whole"))
-        print_orphans(result, console)
+        print_orphans(result.orphans, console)
     sys.exit(0 if result.ok else _FAILED)
 
 

@@ -22,7 +22,7 @@ from rich.table import Table as Grid
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError
-from iceberg_ds.inspect.checklist import CheckFailedError, Checklist, CheckResult, NotTriedError
+from iceberg_ds.inspect.checklist import CheckFailedError, Checklist, NotTriedError
 from iceberg_ds.inspect.contents import (
     Contents,
     counted,
@@ -116,23 +116,9 @@ class Orphan:
     deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifyResult(CheckResult):
-    """What all checks of `verify` found, with `ok`, `failures` and `to_json` as in `CheckResult`.
-
-    Attributes:
-        checks: The checks, in the order in which they were made.
-        table: Identifier of the table.
-        orphans: Files that nothing refers to, the oldest first; they fail no check.
-    """
-
-    table: str
-    orphans: tuple[Orphan, ...] = ()
-
-
-def print_orphans(result: VerifyResult, console: Console) -> None:
-    """Print the orphans; without orphans, print nothing."""
-    if not result.orphans:
+def print_orphans(orphans: Sequence[Orphan], console: Console) -> None:
+    """Print orphans; without any, print nothing."""
+    if not orphans:
         return
     table = Grid(title="files that nothing refers to", title_justify="left", show_header=True, header_style="bold")
     table.add_column("bytes", justify="right")
@@ -140,7 +126,7 @@ def print_orphans(result: VerifyResult, console: Console) -> None:
     table.add_column("")
     table.add_column("file", overflow="fold")
     now_ms = time.time_ns() // 1_000_000
-    for orphan in result.orphans:
+    for orphan in orphans:
         fate = "deleted" if orphan.deleted else ""
         table.add_row(f"{orphan.size_bytes:,}", _age(orphan, now_ms), fate, escape(orphan.path))
     console.print(table)

@@ -19,7 +19,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.inspect.catalog_checks import check_growth
-from iceberg_ds.inspect.checklist import Checklist, CheckWarnedError, NotTriedError
+from iceberg_ds.inspect.checklist import Checklist, CheckResult, CheckWarnedError, NotTriedError
 from iceberg_ds.inspect.contents import Contents, ListedFile, counted, found, read_contents
 from iceberg_ds.inspect.data_files import Look, kind, look_at, metadata_problems, metric_problems, statistics_problems
 from iceberg_ds.inspect.lineage_checks import UNIQUE_ROW_IDS, check_row_ids, check_unique_row_ids
@@ -38,7 +38,6 @@ from iceberg_ds.inspect.orphans import (
     DEFAULT_GRACE,
     Orphan,
     OrphanWish,
-    VerifyResult,
     check_orphans,
     parse_grace_ms,
     require_safe_grace,
@@ -72,6 +71,20 @@ FILES, ROWS, METRICS = "data files", "row counts", "metrics"
 _NOT_DEEP = "not asked for: `deep` reads all rows"
 # The largest number of times that a table is read, if its snapshots expire while it is read.
 _LOOKS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyResult(CheckResult):
+    """What all checks of `verify` found, with `ok`, `failures` and `to_json` as in `CheckResult`.
+
+    Attributes:
+        checks: The checks, in the order in which they were made.
+        table: Identifier of the table.
+        orphans: Files that nothing refers to, the oldest first; they fail no check.
+    """
+
+    table: str
+    orphans: tuple[Orphan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from support.tables.damage import Listing
 from support.tables.sink import NAME, local
 
 import iceberg_ds
-from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.inspect.verify import VerifyResult
 
 MERGE_ON_READ = "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read'"
 

@@ -29,7 +29,7 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import abort_write
 from iceberg_ds.deletes.work import RowEncoding
-from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.inspect.verify import VerifyResult
 from iceberg_ds.io.files import OBJECT_IO
 from iceberg_ds.io.listing import file_at, files_of_part, listing_parts, stored_files
 from iceberg_ds.options.parse import parse_options

@@ -33,7 +33,7 @@ from support.tables.sink import NAME, QUERY, Sink, epoch, local, rows
 
 import iceberg_ds
 from iceberg_ds.inspect import verify as verifying
-from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.inspect.verify import VerifyResult
 from iceberg_ds.snapshots.txn import EPOCHS
 
 NUMBERS = StructType(

@@ -33,7 +33,7 @@ from support.tables.sink import Sink, local, paths_of, rows
 import iceberg_ds
 from iceberg_ds.errors import CommitConflictError, OptionError
 from iceberg_ds.inspect import neighbours
-from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.inspect.verify import VerifyResult
 from iceberg_ds.io.listing import store_clock_ms, stored_files
 from iceberg_ds.io.local_io import LocalFile
 from iceberg_ds.planning import prepare

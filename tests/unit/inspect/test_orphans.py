@@ -18,7 +18,7 @@ from support.tables.sink import NAME, Sink, epoch, local, paths_of, rows
 import iceberg_ds
 from iceberg_ds import OptionError
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.inspect.verify import VerifyResult
 from iceberg_ds.io.listing import LISTED_PLACES
 
 DAY_S = 86_400

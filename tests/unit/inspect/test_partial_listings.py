@@ -12,7 +12,7 @@ from support.tables.changes_by_others import plain_catalog, rename
 from support.tables.sink import NAME, Sink, local
 
 import iceberg_ds
-from iceberg_ds.inspect.orphans import VerifyResult
+from iceberg_ds.inspect.verify import VerifyResult
 
 _OLD_S = 1_000_000_000
 
