@@ -597,7 +597,8 @@ class _ByPlace:
         """Return the entries of data files to which some of these delete files of one partition may apply."""
         data = self._data.get(deletes[0].place, [])
         index = PositionIndex(LiveFiles(positions=deletes))
-        return [found for found in data if index.of(found).positions]
+        paths = {found.path for found in data if index.of(found).positions}
+        return [found for found in data if found.path in paths]
 
 
 def _group(deletes: Sequence[LiveFile], targets: Sequence[LiveFile], sizes: Sizes) -> DeleteGroup:
