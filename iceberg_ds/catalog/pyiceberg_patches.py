@@ -69,7 +69,7 @@ def fit_rest_messages() -> None:
     # These imports load the REST catalog's libraries.
     from pyiceberg.catalog import rest  # noqa: PLC0415
 
-    from iceberg_ds.catalog.rest import (  # noqa: PLC0415
+    from iceberg_ds.catalog.rest_messages import (  # noqa: PLC0415
         QuickCommitTableResponse,
         QuickTableResponse,
         WholeCommitTableRequest,

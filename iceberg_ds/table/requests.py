@@ -28,7 +28,7 @@ LAST_ADDED = -1
 class AddSchema(AddSchemaUpdate):
     """PyIceberg's update with `last-column-id`, which PyIceberg's own lacks and some REST catalogs require.
 
-    Source: REST catalog spec, `AddSchemaUpdate`; `catalog.rest` puts the entry into the message.
+    Source: REST catalog spec, `AddSchemaUpdate`; `catalog.rest_messages` puts the entry into the message.
     """
 
     last_column_id: int = Field(alias="last-column-id")

@@ -679,7 +679,7 @@ COMMIT_STATUS = (
     ),
     Mutation(
         name="keys in a REST server's answer are overlooked",
-        file="catalog/rest.py",
+        file="catalog/rest_messages.py",
         before='noted = noting_encryption(answer.metadata, text, "metadata")',
         after="noted = answer.metadata",
         tests=(_ENCRYPTED + "test_rest_servers_answer_to_a_commit_tells",),

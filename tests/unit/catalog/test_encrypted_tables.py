@@ -21,7 +21,7 @@ from support.tables.sink import IDENTIFIER, NAME, Sink, epoch, local, paths_of, 
 
 import iceberg_ds
 from iceberg_ds.catalog.metadata_files import MetadataFiles
-from iceberg_ds.catalog.rest import QuickCommitTableResponse
+from iceberg_ds.catalog.rest_messages import QuickCommitTableResponse
 from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.local_io import LocalFileIO

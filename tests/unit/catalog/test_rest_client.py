@@ -11,7 +11,8 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.rest.auth import OAuth2TokenProvider
 
-from iceberg_ds.catalog.rest import BoundedTokenProvider, Limits, SinkRestCatalog
+from iceberg_ds.catalog.rest import SinkRestCatalog
+from iceberg_ds.catalog.rest_requests import BoundedTokenProvider, Limits
 from iceberg_ds.catalog.settings import as_trees, rest_properties
 
 OVERRIDDEN = (

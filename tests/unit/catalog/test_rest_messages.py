@@ -16,7 +16,7 @@ from support.tables.metadata import ID_AND_NAME, line, metadata_of
 
 from iceberg_ds.catalog.metadata_files import MetadataFiles
 from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages
-from iceberg_ds.catalog.rest import (
+from iceberg_ds.catalog.rest_messages import (
     QuickCommitTableResponse,
     QuickTableResponse,
     WholeCommitTableRequest,

@@ -13,7 +13,7 @@ from support.tables.sink import IDENTIFIER, Sink, local
 
 import iceberg_ds
 from iceberg_ds.catalog.metadata_files import MetadataFiles
-from iceberg_ds.catalog.rest import QuickTableResponse
+from iceberg_ds.catalog.rest_messages import QuickTableResponse
 from iceberg_ds.catalog.unparsed import UnparsedMetadataError
 from iceberg_ds.errors import CatalogError
 
