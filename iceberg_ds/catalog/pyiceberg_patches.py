@@ -10,10 +10,10 @@ Replaced are:
 
 * `serializers.FromInputFile.table_metadata` and `serializers.ToOutputFile.table_metadata`: each load and each commit
   would read and write a table's whole history, however little is new (apache/iceberg-python#3162);
-* `rest.TableResponse` and `rest.CommitTableResponse`: the garbage collector would walk all of a long history, several
-  times, while it is parsed;
-* `rest.CommitTableRequest`: the request would leave out what a subclass of an update adds, and Nessie refuses a
-  schema without `last-column-id`;
+* `TableResponse.model_validate_json` and `CommitTableResponse.model_validate_json`: the garbage collector would walk
+  all of a long history, several times, while it is parsed;
+* `CommitTableRequest.model_dump_json`: the request would leave out what a subclass of an update adds, and Nessie
+  refuses a schema without `last-column-id`;
 * `types.IcebergType.handle_primitive_type`, and the constructors of lists and maps: they do not know the type `variant`
   (apache/iceberg-python#1819), and a table that has one could not be loaded.
 
@@ -25,9 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
+from typing import Any
 
 from pyiceberg import serializers
 from pyiceberg.io import InputFile, OutputFile
+from pyiceberg.table import CommitTableRequest, CommitTableResponse
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import _apply_table_update, _TableMetadataUpdateContext
 from pyiceberg.types import IcebergType, ListType, MapType
@@ -67,17 +69,15 @@ def share_metadata_files() -> None:
 def fit_rest_messages() -> None:
     """Let calls of the sink parse the answers of REST servers without pauses, and send every field to them."""
     # These imports load the REST catalog's libraries.
-    from pyiceberg.catalog import rest  # noqa: PLC0415
+    from pyiceberg.catalog.rest import TableResponse  # noqa: PLC0415
 
-    from iceberg_ds.catalog.rest_messages import (  # noqa: PLC0415
-        QuickCommitTableResponse,
-        QuickTableResponse,
-        WholeCommitTableRequest,
-    )
+    from iceberg_ds.catalog.rest_messages import dumping_whole, parsing_quickly  # noqa: PLC0415
 
-    rest.TableResponse = QuickTableResponse  # type: ignore[misc]
-    rest.CommitTableResponse = QuickCommitTableResponse  # type: ignore[attr-defined]  # not exported
-    rest.CommitTableRequest = WholeCommitTableRequest  # type: ignore[attr-defined]  # not exported
+    for kind, tells_unparsed in ((TableResponse, True), (CommitTableResponse, False)):
+        parse: Callable[..., Any] = kind.model_validate_json.__func__  # type: ignore[union-attr]
+        quick = classmethod(parsing_quickly(parse, tells_unparsed=tells_unparsed))
+        kind.model_validate_json = quick  # type: ignore[assignment,method-assign]
+    CommitTableRequest.model_dump_json = dumping_whole(CommitTableRequest.model_dump_json)  # type: ignore[method-assign]
 
 
 @cache

@@ -1,15 +1,17 @@
-"""Messages to and from a REST catalog as classes of their own, for what PyIceberg's lack.
+"""Messages to and from a REST catalog, with what PyIceberg's lack, if the sink sends them or gets them.
 
 PyIceberg declares the parts of a commit by its own classes, and leaves out of the JSON what a subclass adds; Nessie
 refuses such a request. A server's answer about a table holds its whole history, and is parsed without pauses for the
-garbage collector. `pyiceberg_patches` puts these classes in place; for other callers they do what PyIceberg does.
+garbage collector. `pyiceberg_patches` puts these functions in the place of PyIceberg's; for other callers they call
+those.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import wraps
+from typing import TypeVar
 
 from pydantic import SerializeAsAny
 from pyiceberg.catalog.rest import TableResponse
@@ -24,42 +26,28 @@ from iceberg_ds.table.requests import CommitRequest
 _Answer = TypeVar("_Answer", TableResponse, CommitTableResponse)
 
 
-def _parsing() -> AbstractContextManager[None]:
-    """Return the context in which an answer is parsed: without garbage collection if the sink asked for it."""
-    return nullcontext() if files_at_hand() is None else no_garbage_collection()
+def parsing_quickly(parse: Callable[..., _Answer], *, tells_unparsed: bool) -> Callable[..., _Answer]:
+    """Return what parses an answer about a table, as a method of its class.
+
+    Args:
+        parse: PyIceberg's method.
+        tells_unparsed: Whether metadata that cannot be parsed is told by an `UnparsedMetadataError`.
+    """
+
+    @wraps(parse)
+    def parse_quickly(cls: type[_Answer], text: str, *args: object, **kwargs: object) -> _Answer:
+        if files_at_hand() is None:
+            return parse(cls, text, *args, **kwargs)
+        with no_garbage_collection(), telling_unparsed(of_answer=True) if tells_unparsed else nullcontext():
+            return _noting_encryption(parse(cls, text, *args, **kwargs), text)
+
+    return parse_quickly
 
 
-def _noting_encryption(answer: _Answer, text: str, *_: object) -> _Answer:
-    """Return an answer about a table with a note of what PyIceberg leaves out of it, if the sink asked for it."""
-    if files_at_hand() is None:
-        return answer
+def _noting_encryption(answer: _Answer, text: str) -> _Answer:
+    """Return an answer about a table with a note of what PyIceberg leaves out of it."""
     noted = noting_encryption(answer.metadata, text, "metadata")
     return answer if noted is answer.metadata else answer.model_copy(update={"metadata": noted})
-
-
-class QuickTableResponse(TableResponse):
-    """The answer to a load."""
-
-    @classmethod
-    def model_validate_json(cls, *args: Any, **kwargs: Any) -> TableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
-        """Return the parsed answer.
-
-        Raises:
-            UnparsedMetadataError: The sink has asked for it, and the metadata in it cannot be parsed.
-        """
-        telling = nullcontext() if files_at_hand() is None else telling_unparsed(of_answer=True)
-        with _parsing(), telling:
-            return _noting_encryption(TableResponse.model_validate_json(*args, **kwargs), *args)
-
-
-class QuickCommitTableResponse(CommitTableResponse):
-    """The answer to a commit."""
-
-    @classmethod
-    def model_validate_json(cls, *args: Any, **kwargs: Any) -> CommitTableResponse:  # type: ignore[override]  # noqa: ANN401  # as pydantic's
-        """Return the parsed answer."""
-        with _parsing():
-            return _noting_encryption(CommitTableResponse.model_validate_json(*args, **kwargs), *args)
 
 
 class _WithOwnFields(CommitTableRequest):
@@ -68,15 +56,17 @@ class _WithOwnFields(CommitTableRequest):
     updates: tuple[SerializeAsAny[TableUpdate], ...] = ()
 
 
-class WholeCommitTableRequest(CommitTableRequest):
-    """A commit request; with all fields of each update's own class if the sink sends it."""
+def dumping_whole(dump: Callable[..., str]) -> Callable[..., str]:
+    """Return what writes a commit request, as a method of its class; `dump` is PyIceberg's."""
 
-    def model_dump_json(self, *args: Any, **kwargs: Any) -> str:  # noqa: ANN401  # as PyIceberg's
-        """Return the message."""
-        if files_at_hand() is None:
-            return super().model_dump_json(*args, **kwargs)
+    @wraps(dump)
+    def dump_whole(self: CommitTableRequest, *args: object, **kwargs: object) -> str:
+        if files_at_hand() is None or isinstance(self, _WithOwnFields):
+            return dump(self, *args, **kwargs)
         own = _WithOwnFields(identifier=self.identifier, requirements=self.requirements, updates=self.updates)
-        return own.model_dump_json(*args, **kwargs)
+        return dump(own, *args, **kwargs)
+
+    return dump_whole
 
 
 def text_of_changes(changes: Sequence[tuple[Table, CommitRequest]]) -> str:

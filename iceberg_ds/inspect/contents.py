@@ -31,7 +31,7 @@ from iceberg_ds.inspect.checklist import CheckFailedError
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.snapshots.live_files import only_path
 from iceberg_ds.snapshots.manifests import stored_entries
-from iceberg_ds.snapshots.version_3 import deletion_vector, first_row_id, read_list, referenced_data_file
+from iceberg_ds.snapshots.version_3 import deletion_vector, first_row_id, read_list
 
 _EXAMPLES = 5
 SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
@@ -169,7 +169,7 @@ class ListedFile:
 def _referenced(data_file: DataFile) -> str | None:
     if data_file.content != DataFileContent.POSITION_DELETES:
         return None
-    path = referenced_data_file(data_file) or only_path(data_file)
+    path = only_path(data_file)
     return None if path is None else sys.intern(path)
 
 

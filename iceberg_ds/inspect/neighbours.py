@@ -41,6 +41,7 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.places import FOLDER_PROPERTIES, why_not_a_place
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.refs import last_sequence_number
+from iceberg_ds.table.variant import knowing_variants
 
 logger = logging.getLogger(__name__)
 
@@ -445,7 +446,8 @@ def why_partial(table: Table) -> str | None:
     """
     path = table.metadata_location
     try:
-        whole = FromInputFile.table_metadata(table.io.new_input(path))
+        with knowing_variants():
+            whole = FromInputFile.table_metadata(table.io.new_input(path))
     except Exception as error:  # any error of a storage library or the parser
         return f"metadata file {path} {why_unreadable(error)}"
     shown = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}

@@ -2,7 +2,7 @@
 
 aiohttp bounds the time of connecting and of waiting for an answer, and not of sending: a store that no longer reads
 would be waited for as long as the connection lasts. A bound on the whole request would cut off slow lines, so the time
-without progress is bounded, here and not by `TCP_USER_TIMEOUT`, which only Linux has. Imports aiohttp, and no other
+for each piece is bounded, here and not by `TCP_USER_TIMEOUT`, which only Linux has. Imports aiohttp, and no other
 module of this room.
 """
 
@@ -23,7 +23,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class PacedBody(Payload):
-    """A body of which the store has to take each 256 KiB within a time.
+    """A body that the store has to take in pieces of 256 KiB, each within a time.
 
     Args:
         body: Bytes, or a stream of them that can be read from its beginning again.

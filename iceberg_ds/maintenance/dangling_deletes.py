@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pyiceberg.manifest import DataFileContent
 from pyiceberg.partitioning import PartitionSpec
 
-from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, is_global, path_bounds
+from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, is_global, only_path, path_bounds
 
 
 def dangling_deletes(
@@ -92,10 +92,9 @@ class _DataFiles:
             everywhere = is_global(specs[deletes.data_file.spec_id])
             lowest = self.lowest if everywhere else self.lowest_at.get(deletes.place)
             return lowest is not None and lowest < number
+        if (path := only_path(deletes.data_file)) is not None:  # applied to its data file in any partition
+            return self._is_older(path.encode(), number)
         low, high = path_bounds(deletes.data_file)
-        if low is not None and low == high:
-            # Iceberg's Java library applies it to its data file in any partition.
-            return self._is_older(low, number)
         lowest = self.lowest_at.get(deletes.place)
         if lowest is None or lowest > number:
             return False

@@ -2,7 +2,8 @@
 
 A position delete applies to data files of its partition, including those of its own commit, unless they have a deletion
 vector, which has all their positions. Partitions are compared by their texts: NaN is one partition, and is not equal to
-itself. Source: Iceberg spec, "Scan Planning".
+itself. Source: Iceberg spec, "Scan Planning". One that names a single data file applies to this file in any partition,
+as in Iceberg's Java library and PyIceberg: a row that readers do not see must not come back.
 """
 
 from __future__ import annotations
@@ -175,15 +176,23 @@ class PositionIndex:
 
     def __init__(self, live: LiveFiles) -> None:
         self._vectors = live.vectors
-        self._positions = Applying(map(_Positions.of, live.positions))
+        self._by_path: dict[str, _Ordered[_Positions]] = defaultdict(_Ordered)
+        others = []
+        for deletes in sorted(map(_Positions.of, live.positions), key=lambda found: found.applies_below):
+            if (path := only_path(deletes.live.data_file)) is None:
+                others.append(deletes)
+            else:
+                self._by_path[path].append(deletes)
+        self._others = Applying(others)
 
     def of(self, data_file: LiveFile) -> HiddenBy:
         """Return what may hide rows of a data file."""
         if (vector := self._vectors.get(data_file.path)) is not None:
             return HiddenBy(vector=vector)
         path = data_file.path.encode()
-        applying = self._positions.to(data_file)
-        return HiddenBy(positions=tuple([deletes.live.path for deletes in applying if deletes.may_name(path)]))
+        own = self._by_path[data_file.path].above(data_file.sequence_number) if data_file.path in self._by_path else []
+        applying = [*own, *(deletes for deletes in self._others.to(data_file) if deletes.may_name(path))]
+        return HiddenBy(positions=tuple([deletes.live.path for deletes in applying]))
 
 
 def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, frozenset[str]]:
@@ -194,6 +203,8 @@ def applying_positions(live: LiveFiles, paths: Iterable[str]) -> dict[str, froze
 
 def only_path(deletes: DataFile) -> str | None:
     """Return the path of the only data file whose rows a position delete file hides, or None if that is uncertain."""
+    if (path := referenced_data_file(deletes)) is not None:
+        return path
     low, high = path_bounds(deletes)
     return low.decode(errors="replace") if low is not None and low == high else None
 

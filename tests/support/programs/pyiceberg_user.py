@@ -13,6 +13,7 @@ import importlib
 import inspect
 import json
 import logging
+import pickle
 import pkgutil
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from pyiceberg import serializers
 from pyiceberg.catalog import load_catalog, rest
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.table import StaticTable
+from pyiceberg.table import CommitTableRequest, StaticTable
 from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import ListType, LongType, NestedField
@@ -72,7 +73,15 @@ def what_a_user_sees(folder: Path) -> dict[str, str]:
     note("a list of variants", lambda: ListType(element_id=1, element="variant", element_required=False))
     note("a subclass of a request", lambda: type("Own", (rest.CommitTableRequest,), {}).__name__)
     note("the schema of a request", lambda: sorted(rest.CommitTableRequest.model_json_schema()["properties"]))
-    note("what is no request", lambda: isinstance(1, rest.CommitTableRequest))
+    parts = {"identifier": {"namespace": ["db"], "name": "t"}, "requirements": [], "updates": []}
+    request, answer = (
+        rest.CommitTableRequest(**parts),
+        f'{{"metadata-location":"x","metadata":{made.model_dump_json()}}}',
+    )
+    note("a request is what it was", lambda: request == CommitTableRequest(**parts))
+    note("a pickled request", lambda: b"iceberg_ds" in pickle.dumps(request))
+    read_answer = rest.TableResponse.model_validate_json
+    note("an answer is one of its class", lambda: isinstance(read_answer(answer), rest.TableResponse))
 
     calls: list[str] = []
     read = serializers.FromInputFile.table_metadata

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from pyiceberg.table import Table
+from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import SetPropertiesUpdate
 from support.catalogs.faulty_catalog import FaultyCatalog
 from support.catalogs.rest_fake import RestFake, serve_rest_fake
@@ -21,7 +21,7 @@ from support.tables.sink import IDENTIFIER, NAME, Sink, epoch, local, paths_of, 
 
 import iceberg_ds
 from iceberg_ds.catalog.metadata_files import MetadataFiles
-from iceberg_ds.catalog.rest_messages import QuickCommitTableResponse
+from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages
 from iceberg_ds.commit.fast_forward import publish_branch
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.io.local_io import LocalFileIO
@@ -216,11 +216,12 @@ def test_rest_servers_answer_to_a_commit_tells() -> None:
     """Whoever goes on with the answer, without another load, would not know."""
     answer = f'{{"metadata-location":"file:///x","metadata":{{"encryption-keys":[{{}}],{METADATA[1:]}}}'
 
+    fit_rest_messages()
     with MetadataFiles().at_hand():
-        found = QuickCommitTableResponse.model_validate_json(answer)
+        found = CommitTableResponse.model_validate_json(answer)
 
     assert evidence_of_encryption(found.metadata) == "'encryption-keys' in its metadata"
-    others = QuickCommitTableResponse.model_validate_json(answer)
+    others = CommitTableResponse.model_validate_json(answer)
     assert evidence_of_encryption(others.metadata) is None
 
 

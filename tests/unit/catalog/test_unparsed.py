@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import pytest
 from pydantic import ValidationError
+from pyiceberg.catalog.rest import TableResponse
 from support.tables.damage import Json, edit_metadata
 from support.tables.metadata import line, metadata_of
 from support.tables.sink import IDENTIFIER, Sink, local
 
 import iceberg_ds
 from iceberg_ds.catalog.metadata_files import MetadataFiles
-from iceberg_ds.catalog.rest_messages import QuickTableResponse
+from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages
 from iceberg_ds.catalog.unparsed import UnparsedMetadataError
 from iceberg_ds.errors import CatalogError
 
@@ -26,6 +27,11 @@ STATISTICS = {
     "file-footer-size-in-bytes": 1,
     "blob-metadata": [BLOB],
 }
+
+
+@pytest.fixture(autouse=True)
+def _rest_messages_fitted() -> None:
+    fit_rest_messages()
 
 
 def with_column(kind: str, **more: str) -> Callable[[Json], None]:
@@ -122,7 +128,7 @@ def answer(edit: Callable[[Json], None]) -> str:
 def test_answer_of_a_rest_server_is_told_alike(edit: Callable[[Json], None], said: str) -> None:
     """Tables in REST catalogs would be refused with a page of another library's text."""
     with MetadataFiles().at_hand(), pytest.raises(UnparsedMetadataError) as refused:
-        QuickTableResponse.model_validate_json(answer(edit))
+        TableResponse.model_validate_json(answer(edit))
 
     assert said in str(refused.value)
     assert UNKNOWN in refused.value.next_step
@@ -138,7 +144,7 @@ def test_table_of_a_version_that_nobody_knows_yet_is_told_as_such(sink: Sink) ->
     edit_metadata(sink, of_version_4)
 
     with MetadataFiles().at_hand(), pytest.raises(UnparsedMetadataError, match="Input tag '4'"):
-        QuickTableResponse.model_validate_json(answer(of_version_4))
+        TableResponse.model_validate_json(answer(of_version_4))
     with pytest.raises(CatalogError, match=f"the table's metadata cannot be parsed: Input tag '4'.*{UNKNOWN}"):
         sink.catalog.reading_anew().find_table(IDENTIFIER)
 
@@ -147,10 +153,10 @@ def test_table_of_a_version_that_nobody_knows_yet_is_told_as_such(sink: Sink) ->
 def test_other_answers_stay_what_they_are(text: str) -> None:
     """A wrong address would be taken for a table that is too new."""
     with MetadataFiles().at_hand(), pytest.raises(ValidationError):
-        QuickTableResponse.model_validate_json(text)
+        TableResponse.model_validate_json(text)
 
 
 def test_users_own_loads_raise_what_pyiceberg_raises() -> None:
     """Programs that handle PyIceberg's errors would break."""
     with pytest.raises(ValidationError):
-        QuickTableResponse.model_validate_json(answer(with_statistics))
+        TableResponse.model_validate_json(answer(with_statistics))

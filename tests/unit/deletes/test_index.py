@@ -133,6 +133,20 @@ def test_position_deletes_apply_to_their_partition_and_to_what_is_as_old() -> No
     assert sorted(work["f"].positions) == ["newer", "same"]
 
 
+def test_position_deletes_of_one_file_apply_to_it_in_any_partition() -> None:
+    """Other readers apply them by its path: a row that they do not show would come back."""
+    named = {PATH_ID: (b"f", b"f")}
+    work = plan(
+        live("f", 2, spec=BY_REGION, partition=("EU",)),
+        keys("d", 3),
+        positions("older", 1, bounds=named),
+        positions("elsewhere", 2, spec=BY_REGION, partition=("US",), bounds=named),
+        positions("of another one", 2, spec=BY_REGION, partition=("EU",), bounds={PATH_ID: (b"g", b"g")}),
+    )
+
+    assert work["f"].positions == ("elsewhere",)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "applies"),
     [
