@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _SCAN = "unit/deletes/test_index.py::"
+_REWRITTEN = "unit/commit/test_rewritten_files.py::"
 _BY_NAMES = "unit/reading/test_name_mapping.py::"
 _NO_IDS = "unit/deletes/test_files_without_field_ids.py::"
 _COLLIDING = "unit/deletes/test_colliding_keys.py::"
@@ -162,6 +163,16 @@ DELETE_FILES: tuple[Mutation, ...] = (
         before="        return place_of(self.data_file)\n",
         after="        return self.data_file.spec_id, tuple(self.data_file.partition)\n",
         tests=(_PARTITIONS + "test_replaced_range_leaves_hidden_rows_hidden_in_every_partition",),
+    ),
+    Mutation(
+        name="a row comes back whose delete stands in another partition than its data file",
+        file="snapshots/live_files.py",
+        before="            if (path := only_path(deletes.live.data_file)) is None:\n",
+        after="            if (path := None) is None:\n",
+        tests=(
+            _REWRITTEN + "test_row_that_is_deleted_by_a_file_in_another_partition_stays_deleted",
+            _SCAN + "test_position_deletes_of_one_file_apply_to_it_in_any_partition",
+        ),
     ),
     Mutation(
         name="manifests of the runtime with several partition fields of one type cannot be read",

@@ -322,6 +322,13 @@ WRITING = (
         tests=(_AS_IT_IS + "test_calls_of_a_user_do_what_they_did_before",),
     ),
     Mutation(
+        name="tables with variants are taken for ones that are not shown whole",
+        file="inspect/neighbours.py",
+        before="        with knowing_variants():\n            whole",
+        after="        if True:\n            whole",
+        tests=("unit/inspect/test_neighbours.py::test_table_with_variants_is_known_whole_and_cleaned_up",),
+    ),
+    Mutation(
         name="each connection replaces PyIceberg's functions once more",
         file="catalog/pyiceberg_patches.py",
         before="@cache\ndef share_metadata_files()",

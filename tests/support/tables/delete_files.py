@@ -38,10 +38,20 @@ _POSITIONS = pa.schema(
 )
 
 
-def delete_positions(sink: Sink, path: str, positions: Sequence[int], branch: str = "main") -> int:
-    """Delete rows of the data file at `path` by their positions in it, and return the id of the snapshot."""
+def delete_positions(
+    sink: Sink, path: str, positions: Sequence[int], branch: str = "main", *, beside: str | None = None
+) -> int:
+    """Delete rows of a data file by their positions in it, and return the id of the snapshot.
+
+    Args:
+        sink: The table.
+        path: The data file.
+        positions: The rows.
+        branch: The branch.
+        beside: A data file in whose partition the delete file is to stand; None for the one at `path`.
+    """
     rows = pa.table([[path] * len(positions), sorted(positions)], schema=_POSITIONS)
-    (of,) = [entry.data_file for entry in entries(sink, branch) if entry.data_file.file_path == path]
+    (of,) = [entry.data_file for entry in entries(sink, branch) if entry.data_file.file_path == (beside or path)]
     return _commit(sink, rows, of, branch)
 
 

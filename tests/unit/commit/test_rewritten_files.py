@@ -18,7 +18,7 @@ from support.checks.invariants import check_clean
 from support.checks.reader import rows_of
 from support.exhaustive import EXHAUSTIVE
 from support.tables.delete_files import delete_positions, entries
-from support.tables.regions import REGIONS, ids_by_region, in_region, run
+from support.tables.regions import REGIONS, ids_by_region, in_region, partitioned, run
 from support.tables.sink import Row, Sink, local, rows
 
 from iceberg_ds.commit import overwrite as rewriting
@@ -230,6 +230,19 @@ def test_file_without_field_ids_is_not_rewritten(sink: Sink) -> None:
         r"ids, .* added to the table, and the table has no property schema",
     ):
         sink.overwrite([], replace_where="id = 2")
+
+
+def test_row_that_is_deleted_by_a_file_in_another_partition_stays_deleted(sink: Sink) -> None:
+    """Readers apply a delete file that names one data file to it wherever it stands: the row would come back."""
+    regions = partitioned(sink)
+    run(regions, "append", [*in_region("EU", 1, 2, 3), *in_region("US", 9)])
+    eu, us = sorted((entry.data_file for entry in entries(sink)), key=lambda file: -file.record_count)
+    delete_positions(sink, eu.file_path, [0], beside=us.file_path)
+    assert ids_by_region(sink) == {"EU": [2, 3], "US": [9]}
+
+    run(regions, "where id = 3", [], isolation_level="snapshot")
+
+    assert ids_by_region(sink) == {"EU": [2], "US": [9]}
 
 
 @EXHAUSTIVE

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import SetLocationUpdate, SetPropertiesUpdate
+from pyiceberg.types import LongType, NestedField, StringType
 from support.catalogs.rest_fake import serve_rest_fake
 from support.catalogs.rest_sinks import sink_of
 from support.checks.invariants import check_sound, unreferenced_files
@@ -38,6 +40,7 @@ from iceberg_ds.io.listing import store_clock_ms, stored_files
 from iceberg_ds.io.local_io import LocalFile
 from iceberg_ds.planning import prepare
 from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.variant import VariantType
 
 DAY_S = 86_400
 REFUSED = ["deletion of orphans"]
@@ -89,6 +92,21 @@ def with_properties(sink: Sink, **properties: str) -> None:
     """Set properties of the table."""
     named = {key.replace("_", "-").replace("--", "."): text for key, text in properties.items()}
     sink.catalog.send(sink.table(), (), (SetPropertiesUpdate(updates=named),))
+
+
+def test_table_with_variants_is_known_whole_and_cleaned_up(sink: Sink) -> None:
+    """Its snapshots would never expire, nor would what nothing refers to ever be deleted."""
+    schema = Schema(
+        NestedField(1, "id", LongType()), NestedField(2, "name", StringType()), NestedField(3, "v", VariantType())
+    )
+    sink.create(schema, format_version="3")
+    sink.append(1)
+    sink.append(2)
+    orphan = left_behind(sink)
+
+    assert neighbours.why_partial(sink.table()) is None
+    assert cleaned(sink).ok
+    assert not orphan.exists()
 
 
 def test_renamed_table_takes_nothing_of_one_made_at_its_place(sink: Sink) -> None:
