@@ -43,11 +43,12 @@ _PREDICATES = frozenset({"replace-where", "delete-when"})
 _PROPERTIES = ("table-property.", "snapshot-property.")
 
 
-def parse_options(raw: Mapping[str, str]) -> SinkOptions:
+def parse_options(raw: Mapping[str, str], action: str = "write") -> SinkOptions:
     """Parse the options of one write.
 
     Args:
         raw: Options as Spark passes them: lower-case keys, string values.
+        action: What is to be done with them, for the error.
 
     Raises:
         OptionError: Names every unknown, malformed, missing or contradicting option at once; or every one that shows a
@@ -55,7 +56,7 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
     """
     if shown := list(_showing_secrets(raw)):
         raise OptionError(
-            f"Cannot write with these options:\n  - options {', '.join(shown)} would write secrets into the table's "
+            f"Cannot {action} with these options:\n  - options {', '.join(shown)} would write secrets into the table's "
             "metadata, which all of its readers can see, or into errors and logs: a secret belongs below "
             f"'{CATALOG_PREFIX}', or better into the configuration of PyIceberg"
         )
@@ -79,7 +80,9 @@ def parse_options(raw: Mapping[str, str]) -> SinkOptions:
     options = SinkOptions(**{**_implied(parsed), **parsed})
     problems += [*broken_rules(options, malformed=malformed), *_wrong_properties(options)]
     if problems:
-        raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        raise OptionError(
+            f"Cannot {action} with these options:\n" + "\n".join(f"  - {problem}" for problem in problems)
+        )
     if options.user_metadata is None:
         return options
     return replace(options, snapshot_properties={**options.snapshot_properties, "userMetadata": options.user_metadata})

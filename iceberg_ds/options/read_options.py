@@ -3,7 +3,6 @@
 What leads to the table, such as `catalog.*`, a read has in common with a write: `SinkOptions` declares it.
 """
 
-# the functions that declare options return fields
 from __future__ import annotations
 
 import json
@@ -23,12 +22,16 @@ _OF_WRITES = frozenset({"table", "path", "namespace", "catalog", "warehouse", "b
 
 
 def _names(text: str) -> tuple[str, ...]:
-    if not text.lstrip().startswith("["):
-        return tuple(part.strip() for part in text.split(","))
-    try:
-        return tuple(map(str, json.loads(text)))
-    except ValueError:
-        raise ValueError('expected names with commas between them, or a list in JSON such as ["id", "a,b"]') from None
+    names: list[object] = [part.strip() for part in text.split(",")]
+    if text.lstrip().startswith("["):
+        try:
+            names = json.loads(text)
+        except ValueError:
+            names = [None]
+    found = tuple(name for name in names if isinstance(name, str) and name)
+    if len(found) < len(names):
+        raise ValueError('expected names with commas between them, or a list in JSON such as ["id", "a,b"]')
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +131,8 @@ def parse_read_options(raw: Mapping[str, str]) -> ReadOptions:
         raw: The options, by names in lower case.
 
     Raises:
-        OptionError: Names every unknown, malformed or contradicting option at once; or, first, all that is wrong with
-            what leads to the table.
+        OptionError: Names every unknown or malformed option, and those of streams and changes that exclude each other,
+            at once; or, first, all that is wrong with what leads to the table.
     """
     name = str(raw.get("table") or raw.get("path"))
     parsed: dict[str, Any] = {}
@@ -145,7 +148,7 @@ def parse_read_options(raw: Mapping[str, str]) -> ReadOptions:
             known = sorted({*_BY_NAME, *_OF_WRITES} - {"path"})
             hint = name_hint(key, known, [*known, f"{CATALOG_PREFIX}*"])
             problems.append(f"option '{mask_name(key)}' is none of a read: {hint}")
-    options = ReadOptions(of_table=parse_options(of_table), **parsed)
+    options = ReadOptions(of_table=parse_options(of_table, "read"), **parsed)
     problems += _contradictions(options)
     if len(problems) == 1:
         raise OptionError(f"Cannot read {name}: {problems[0].rstrip('.')}{'' if problems[0].endswith('?') else '.'}")

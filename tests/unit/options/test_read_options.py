@@ -38,6 +38,17 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
     assert refusal(schema_id="x") == "Cannot read db.t: option 'schema-id' is 'x': expected a whole number."
 
 
+@pytest.mark.parametrize("names", ["", "a,,b", "[1, null]", '["a", {"b": 1}]', '["a"', '[""]'])
+def test_what_is_no_list_of_names_is_refused(names: str) -> None:
+    """A read would look for a column that nobody has named."""
+    assert f"option 'columns' is '{names}': expected names with commas between them" in refusal(columns=names)
+
+
+def test_a_table_that_is_none_cannot_be_read() -> None:
+    """A user who reads would be told that a write failed."""
+    assert refusal(table="x").startswith("Cannot read with these options:")
+
+
 def test_a_secret_in_an_option_is_not_shown() -> None:
     """An error in a log would show it."""
     assert "hunter2" not in refusal(schema_id="https://me:hunter2@host/")
