@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from iceberg_ds.inspect.contents import Contents, ListedFile, why_unreadable
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.parquet_files import open_parquet
-from iceberg_ds.snapshots.manifests import all_entries
+from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.table.projection import field_id
 
 _BATCH_ROWS = 64 * 1024
@@ -180,8 +180,7 @@ def metric_problems(io: FileIO, contents: Contents, files: Mapping[str, ListedFi
 
 
 def _data_files(io: FileIO, used: ManifestFile) -> list[DataFile]:
-    live = [entry.data_file for entry in all_entries(io, used) if entry.status.name != "DELETED"]
-    return [found for found in live if found.file_format is FileFormat.PARQUET]
+    return [entry.data_file for entry in live_entries(io, used) if entry.data_file.file_format is FileFormat.PARQUET]
 
 
 def _problems_of(io: FileIO, data_file: DataFile) -> Iterator[str]:
