@@ -35,11 +35,11 @@ def parsing_quickly(parse: Callable[..., _Answer], *, tells_unparsed: bool) -> C
     """
 
     @wraps(parse)
-    def parse_quickly(cls: type[_Answer], text: str, *args: object, **kwargs: object) -> _Answer:
+    def parse_quickly(cls: type[_Answer], json_data: str, **options: object) -> _Answer:  # pydantic's names
         if files_at_hand() is None:
-            return parse(cls, text, *args, **kwargs)
+            return parse(cls, json_data, **options)
         with no_garbage_collection(), telling_unparsed(of_answer=True) if tells_unparsed else nullcontext():
-            return _noting_encryption(parse(cls, text, *args, **kwargs), text)
+            return _noting_encryption(parse(cls, json_data, **options), json_data)
 
     return parse_quickly
 

@@ -247,9 +247,8 @@ class Rebase:
 
 def _to_move(found: RewrittenGroup, now: Mapping[str, Sequence[FileWork]]) -> DeletesToMove:
     """Return the work of moving all deletes that landed since the group was rewritten, those moved before, too."""
-    there = {item.path: now[item.path][0] for item in found.group.files}
-    planned = {item.path: item.hidden_by.names for item in found.group.files}
-    changed = {path: item for path, item in there.items() if item.hidden_by.names != planned[path]}
+    there = ((item, now[item.path][0]) for item in found.group.files)
+    changed = {item.path: is_now for item, is_now in there if is_now.hidden_by.names != item.hidden_by.names}
     return DeletesToMove(group=found.group, rewritten=found.rewritten, now=changed)
 
 

@@ -74,14 +74,13 @@ def what_a_user_sees(folder: Path) -> dict[str, str]:
     note("a subclass of a request", lambda: type("Own", (rest.CommitTableRequest,), {}).__name__)
     note("the schema of a request", lambda: sorted(rest.CommitTableRequest.model_json_schema()["properties"]))
     parts = {"identifier": {"namespace": ["db"], "name": "t"}, "requirements": [], "updates": []}
-    request, answer = (
-        rest.CommitTableRequest(**parts),
-        f'{{"metadata-location":"x","metadata":{made.model_dump_json()}}}',
-    )
+    request = rest.CommitTableRequest(**parts)
+    answer = f'{{"metadata-location":"x","metadata":{made.model_dump_json()}}}'
     note("a request is what it was", lambda: request == CommitTableRequest(**parts))
     note("a pickled request", lambda: b"iceberg_ds" in pickle.dumps(request))
     read_answer = rest.TableResponse.model_validate_json
     note("an answer is one of its class", lambda: isinstance(read_answer(answer), rest.TableResponse))
+    note("an answer that is given by name", lambda: read_answer(json_data=answer).metadata_location)
 
     calls: list[str] = []
     read = serializers.FromInputFile.table_metadata

@@ -49,6 +49,7 @@ def test_calls_of_a_user_do_what_they_did_before(found: dict[str, Any]) -> None:
         "the schema of a request": "['identifier', 'requirements', 'updates']",
         "a request is what it was": "True",
         "an answer is one of its class": "True",
+        "an answer that is given by name": "x",
         "a pickled request": "False",
         "calls of a function that wraps one of PyIceberg's": "2",
         "a logged address": "GET /x?token=abc",
