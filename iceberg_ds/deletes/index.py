@@ -116,14 +116,13 @@ def plan_work(  # noqa: PLR0913  # the last ones are seldom given
         combination = tuple(map(id, applied))
         if combination not in shared:
             shared[combination] = _Wanted.of(applied)
-        wanted, hidden_by = shared[combination], positions.of(found)
+        wanted = shared[combination]
         work.append(
             FileWork(
                 data_file=without_metrics(found.data_file),
                 sequence_number=found.sequence_number,
                 keys=wanted.keys,
-                positions=hidden_by.positions,
-                vector=hidden_by.vector,
+                hidden_by=positions.of(found),
                 read_bytes=_read_bytes(found.data_file, wanted.columns),
                 partition_values=identity_values(found.data_file, specs[found.data_file.spec_id]),
             )

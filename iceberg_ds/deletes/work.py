@@ -19,7 +19,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.plan import WritePlan
-from iceberg_ds.snapshots.live_files import DeletionVector, HiddenBy
+from iceberg_ds.snapshots.live_files import HiddenBy
 from iceberg_ds.table.bin_packing import packed
 from iceberg_ds.table.name_mapping import NAME_MAPPING
 from iceberg_ds.table.partitioning import place_of
@@ -62,8 +62,7 @@ class FileWork:
         data_file: Its manifest entry, without metrics.
         sequence_number: Its data sequence number.
         keys: The files of keys that may have keys of its rows.
-        positions: Paths of the position delete files that may already hide rows of it.
-        vector: Its deletion vector, in the place of position delete files; None if it has none.
+        hidden_by: What may already hide rows of it by position.
         chosen: Paths of files of positions, in no table, that may name rows of it to remove.
         read_bytes: About how many bytes are read of it.
         partition_values: The values of its identity partition fields, by source column id.
@@ -72,8 +71,7 @@ class FileWork:
     data_file: DataFile
     sequence_number: int
     keys: tuple[KeyFile, ...]
-    positions: tuple[str, ...] = ()
-    vector: DeletionVector | None = None
+    hidden_by: HiddenBy = field(default_factory=HiddenBy)
     chosen: tuple[str, ...] = ()
     read_bytes: int = 0
     partition_values: Mapping[int, object] = field(default_factory=dict)
@@ -87,11 +85,6 @@ class FileWork:
     def size_bytes(self) -> int:
         """Size of the data file."""
         return self.data_file.file_size_in_bytes
-
-    @property
-    def hidden_by(self) -> HiddenBy:
-        """What may already hide rows of it by position."""
-        return HiddenBy(positions=self.positions, vector=self.vector)
 
     @property
     def place(self) -> tuple[int, str]:

@@ -174,7 +174,7 @@ class _Task:
             found = places_in_order(files, late)
         else:
             found = places_by_value(self._deleted(late), (self._rows_of(file, _NONE) for file in files))
-        with_vectors = any(item.vector is not None for item in work.now.values())
+        with_vectors = any(item.hidden_by.vector is not None for item in work.now.values())
         moved = [HiddenRows(data_file=files[place], positions=sorted(rows)) for place, rows in found.items()]
         self._write_deletes(moved, with_vectors=with_vectors)
         fault_point(FaultPoint.TASK_WRITTEN)

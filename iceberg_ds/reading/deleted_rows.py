@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -16,13 +15,11 @@ from pyiceberg.manifest import DataFile
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.scan import naming_delete_file
 from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.snapshots.live_files import DeletionVector
+from iceberg_ds.snapshots.live_files import DeletionVector, Source
 from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers.deletion_vectors import vector_positions
 from iceberg_ds.writers.position_deletes import positions_by_file
 
-# The path of a position delete file, or a deletion vector.
-Source: TypeAlias = "str | DeletionVector"
 # The largest number of deleted positions that the driver reads.
 MOST_POSITIONS = 20_000_000
 _WORD_BITS = 64
@@ -35,10 +32,8 @@ def position_count(tasks: Iterable[ScanTask], deletes: Mapping[str, DataFile]) -
         tasks: The data files.
         deletes: The position delete files that apply to them, by path.
     """
-    found = list(tasks)
-    vectors = {task.work.vector for task in found if task.work.vector is not None}
-    files = {path for task in found for path in task.work.positions}
-    return sum(vector.cardinality for vector in vectors) + sum(deletes[path].record_count for path in files)
+    sources = {source for task in tasks for source in task.work.hidden_by.sources}
+    return sum(deletes[one].record_count if isinstance(one, str) else one.cardinality for one in sources)
 
 
 def deleted_positions(io: FileIO, tasks: Sequence[ScanTask]) -> dict[str, Sequence[int]]:
@@ -66,9 +61,10 @@ def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str
     vectors: dict[DeletionVector, ScanTask] = {}
     wanted: dict[str, dict[str, None]] = defaultdict(dict)
     for task in tasks:
-        if task.work.vector is not None:
-            vectors[task.work.vector] = task
-        for path in task.work.positions:
+        hidden_by = task.work.hidden_by
+        if hidden_by.vector is not None:
+            vectors[hidden_by.vector] = task
+        for path in hidden_by.positions:
             wanted[path][task.work.path] = None
     found: dict[tuple[str, Source], list[pa.Array]] = defaultdict(list)
 

@@ -248,7 +248,7 @@ def plan_files(  # noqa: PLR0913  # the last one is seldom given
     work = plan_work(live, [*map(KeySource.of, live.equalities)], specs, types, with_all=True, known=known)
     entry_of = {found.path: found.data_file for found in live.data}
     tasks = [_task(item, entry_of[item.path]) for item in work]
-    applied = {path for task in tasks for path in task.work.positions}
+    applied = {path for task in tasks for path in task.work.hidden_by.positions}
     keys = {key.path for task in tasks for key in task.work.keys}
     return ScanPlan(
         name=name,

@@ -10,6 +10,7 @@ from pyiceberg.manifest import DataFile
 
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.reading.lives import FileId
+from iceberg_ds.snapshots.live_files import HiddenBy
 from iceberg_ds.snapshots.version_3 import lineage_of
 from iceberg_ds.table.lineage import FileLineage
 
@@ -43,7 +44,7 @@ class ScanTask:
     @property
     def has_deletes(self) -> bool:
         """Whether rows of the file may be deleted."""
-        return bool(self.work.keys or self.work.positions or self.work.vector)
+        return bool(self.work.keys or self.work.hidden_by.sources)
 
     @property
     def lineage(self) -> FileLineage | None:
@@ -65,11 +66,14 @@ class ScanTask:
 
     def beside(self, other: ScanTask) -> ScanTask:
         """Return the same file with those of its deletes alone that it does not have in another snapshot."""
+        mine, others = self.work.hidden_by, other.work.hidden_by
         work = replace(
             self.work,
             keys=_without(self.work.keys, other.work.keys),
-            positions=_without(self.work.positions, other.work.positions),
-            vector=None if self.work.vector == other.work.vector else self.work.vector,
+            hidden_by=HiddenBy(
+                positions=_without(mine.positions, others.positions),
+                vector=None if mine.vector == others.vector else mine.vector,
+            ),
         )
         return replace(self, work=work)
 

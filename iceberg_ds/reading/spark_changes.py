@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.reading.deleted_keys import PLACE
-from iceberg_ds.reading.deleted_rows import Source, positions_by_source
+from iceberg_ds.reading.deleted_rows import positions_by_source
 from iceberg_ds.reading.extras import (
     CHANGE_ORDINAL,
     CHANGE_TYPE,
@@ -35,6 +35,7 @@ from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, together
 from iceberg_ds.reading.spark_keys import EVERYWHERE, Places, SparkKeys, spark_keys
+from iceberg_ds.snapshots.live_files import HiddenBy, Source
 from iceberg_ds.table.names import free_name, quoted
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _files(tasks: Iterable[ScanTask]) -> list[ScanTask]:
         for one in (task, task.hidden_by):
             keys[task.file_id].update(dict.fromkeys(() if one is None else one.work.keys))
     return [
-        replace(task, work=replace(task.work, keys=(*keys[file],), positions=(), vector=None), change=None)
+        replace(task, work=replace(task.work, keys=(*keys[file],), hidden_by=HiddenBy()), change=None)
         for file, task in files.items()
     ]
 
@@ -283,15 +284,10 @@ def sources_by_moment(tasks: Iterable[ScanTask]) -> dict[str, dict[int, frozense
     for task in tasks:
         assert task.change is not None  # noqa: S101  # of a read of changes
         path, before, is_insert = task.work.path, 2 * task.change.ordinal, task.change.kind == INSERT
-        told[path][before + is_insert] = _sources(task)
+        told[path][before + is_insert] = sources = task.work.hidden_by.sources
         if task.hidden_by is not None:
-            guessed[path][before + (not is_insert)] = _sources(task) | _sources(task.hidden_by)
+            guessed[path][before + (not is_insert)] = sources | task.hidden_by.work.hidden_by.sources
     return {path: dict(sorted((guessed[path] | told[path]).items())) for path in told}
-
-
-def _sources(task: ScanTask) -> frozenset[Source]:
-    vector = () if task.work.vector is None else (task.work.vector,)
-    return frozenset((*task.work.positions, *vector))
 
 
 def _hidden(

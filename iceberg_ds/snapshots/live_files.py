@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntry
 from pyiceberg.partitioning import PartitionSpec
@@ -43,6 +43,10 @@ class DeletionVector:
     def name(self) -> str:
         """A unique name: the path with the offset, because several vectors may share a file."""
         return f"{self.path}#{self.offset}"
+
+
+# What hides rows by position: the path of a position delete file, or a deletion vector.
+Source: TypeAlias = "str | DeletionVector"
 
 
 def vector_of(file: DataFile) -> DeletionVector | None:
@@ -162,9 +166,14 @@ class HiddenBy:
     vector: DeletionVector | None = None
 
     @property
+    def sources(self) -> frozenset[Source]:
+        """All these."""
+        return frozenset((*self.positions, *(() if self.vector is None else (self.vector,))))
+
+    @property
     def names(self) -> frozenset[str]:
         """Names of all these: paths, or the name of the deletion vector."""
-        return frozenset(self.positions) if self.vector is None else frozenset({self.vector.name})
+        return frozenset(source if isinstance(source, str) else source.name for source in self.sources)
 
 
 class PositionIndex:

@@ -235,8 +235,8 @@ READING = (
     Mutation(
         name="the deletes of the snapshot before are no longer known after it",
         file="reading/spark_changes.py",
-        before="= _sources(task) | _sources(task.hidden_by)\n",
-        after="= _sources(task.hidden_by)\n",
+        before="= sources | task.hidden_by.work.hidden_by.sources\n",
+        after="= task.hidden_by.work.hidden_by.sources\n",
         tests=(_HIDDEN + "test_what_a_snapshot_hides_is_known_from_the_one_before",),
     ),
     Mutation(

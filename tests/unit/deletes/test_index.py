@@ -130,7 +130,7 @@ def test_position_deletes_apply_to_their_partition_and_to_what_is_as_old() -> No
         positions("everywhere", 3),
     )
 
-    assert sorted(work["f"].positions) == ["newer", "same"]
+    assert sorted(work["f"].hidden_by.positions) == ["newer", "same"]
 
 
 def test_position_deletes_of_one_file_apply_to_it_in_any_partition() -> None:
@@ -144,7 +144,7 @@ def test_position_deletes_of_one_file_apply_to_it_in_any_partition() -> None:
         positions("of another one", 2, spec=BY_REGION, partition=("EU",), bounds={PATH_ID: (b"g", b"g")}),
     )
 
-    assert work["f"].positions == ("elsewhere",)
+    assert work["f"].hidden_by.positions == ("elsewhere",)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_position_deletes_of_other_files_are_not_read(low: bytes, high: bytes, a
     """The deletes of a whole partition would be read for each of its files."""
     hiding = positions("p", 3, bounds={PATH_ID: (low, high)})
 
-    assert bool(plan(live("f", 1), keys("d", 2), hiding)["f"].positions) is applies
+    assert bool(plan(live("f", 1), keys("d", 2), hiding)["f"].hidden_by.positions) is applies
     assert applying_positions(LiveFiles.of([live("f", 1), hiding]), ["f"]) == {"f": {"p"} if applies else frozenset()}
 
 

@@ -9,6 +9,7 @@ from pyiceberg.typedef import Record
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.maintenance.file_groups import new_file_size, plan_groups
 from iceberg_ds.maintenance.rewrite_options import RewriteOptions
+from iceberg_ds.snapshots.live_files import HiddenBy
 
 TARGET = 1000
 OPTIONS = {"target_file_size_bytes": TARGET, "min_file_size_bytes": 750, "max_file_size_bytes": 1800}
@@ -27,8 +28,8 @@ def file(  # noqa: PLR0913  # most by name
         file_size_in_bytes=size,
     )
     data_file.spec_id = spec_id
-    positions = tuple(f"{path}-{number}" for number in range(deletes))
-    return FileWork(data_file=data_file, sequence_number=number, keys=(), positions=positions)
+    hidden_by = HiddenBy(positions=tuple(f"{path}-{number}" for number in range(deletes)))
+    return FileWork(data_file=data_file, sequence_number=number, keys=(), hidden_by=hidden_by)
 
 
 def groups(

@@ -26,7 +26,7 @@ from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks
 from iceberg_ds.reading.lives import Life
 from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.snapshots.live_files import DeletionVector, LiveFile
+from iceberg_ds.snapshots.live_files import DeletionVector, HiddenBy, LiveFile
 
 STEP = ChangeStep(snapshot=metadata_of(line(5)).snapshots[0], parent=None, ordinal=3)
 
@@ -121,7 +121,9 @@ def test_file_is_not_read_for_deletes_that_were_merged(
     found = list(changed_tasks([before], [after], STEP))
     hidden = {("p",): were_hidden, ("q",): [1, 2, 4]}
     monkeypatch.setattr(
-        change_scan, "deleted_positions", lambda _, some: {one.work.path: hidden[one.work.positions] for one in some}
+        change_scan,
+        "deleted_positions",
+        lambda _, some: {one.work.path: hidden[one.work.hidden_by.positions] for one in some},
     )
     deletes = {name: DataFile.from_args(record_count=3) for name in ("p", "q")}
 
@@ -175,8 +177,8 @@ def task(path: str, positions: tuple[str, ...] = (), keys: tuple[str, ...] = (),
     file = DataFile.from_args(file_path=path, record_count=9, file_size_in_bytes=1, partition=Record())
     listed = tuple(KeyFile(path=key, field_ids=(1,), sequence_number=5) for key in keys)
     place = DeletionVector(path="v", offset=vector, length=4, cardinality=1) if vector else None
-    work = FileWork(data_file=file, sequence_number=1, keys=listed, positions=positions, vector=place)
-    return ScanTask(work=work, absent={})
+    hidden_by = HiddenBy(positions=positions, vector=place)
+    return ScanTask(work=FileWork(data_file=file, sequence_number=1, keys=listed, hidden_by=hidden_by), absent={})
 
 
 def compared(before: list[ScanTask], after: list[ScanTask]) -> list[tuple[str, str, Any]]:
@@ -184,9 +186,10 @@ def compared(before: list[ScanTask], after: list[ScanTask]) -> list[tuple[str, s
     found = []
     for one in changed_tasks(before, after, STEP):
         assert one.change is not None
-        by = one.hidden_by
-        work = None if by is None else by.work
-        told = None if work is None else (work.positions, [key.path for key in work.keys], work.vector is not None)
+        told = None
+        if one.hidden_by is not None:
+            work = one.hidden_by.work
+            told = (work.hidden_by.positions, [key.path for key in work.keys], work.hidden_by.vector is not None)
         found.append((one.change.kind, one.work.path, told))
     return found
 

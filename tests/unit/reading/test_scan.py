@@ -35,7 +35,7 @@ def test_deletes_come_with_the_files_that_they_apply_to(sink: Sink) -> None:
 
     plan = planned(sink).plan
 
-    found = {task.work.path: (len(task.work.positions), len(task.work.keys)) for task in plan.tasks}
+    found = {task.work.path: (len(task.work.hidden_by.positions), len(task.work.keys)) for task in plan.tasks}
     assert found[first.file_path][0] == 1
     assert found[second.file_path] == (0, 1)
     assert len(plan.deletes) == len(plan.key_files) == 1

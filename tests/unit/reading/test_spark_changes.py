@@ -19,11 +19,10 @@ from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.reading import spark_changes
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.change_scan import changed_tasks
-from iceberg_ds.reading.deleted_rows import Source
 from iceberg_ds.reading.lives import END
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_changes import hidden_positions, sources_by_moment
-from iceberg_ds.snapshots.live_files import DeletionVector
+from iceberg_ds.snapshots.live_files import DeletionVector, HiddenBy, Source
 
 SNAPSHOT = metadata_of(line(5)).snapshots[0]
 NAMES = ("p", "q", "r")
@@ -40,13 +39,12 @@ class State:
         """Return the file as it is read then."""
         file = DataFile.from_args(file_path="a", record_count=9, file_size_in_bytes=1, partition=Record())
         place = DeletionVector(path="v", offset=self.vector, length=4, cardinality=1) if self.vector else None
-        work = FileWork(data_file=file, sequence_number=1, keys=(), positions=(*sorted(self.files),), vector=place)
-        return ScanTask(work=work, absent={})
+        hidden_by = HiddenBy(positions=(*sorted(self.files),), vector=place)
+        return ScanTask(work=FileWork(data_file=file, sequence_number=1, keys=(), hidden_by=hidden_by), absent={})
 
     def sources(self) -> frozenset[Source]:
         """Return what names positions."""
-        work = self.task().work
-        return frozenset((*work.positions, *(() if work.vector is None else (work.vector,))))
+        return self.task().work.hidden_by.sources
 
 
 STATES = st.builds(State, st.frozensets(st.sampled_from(NAMES)), st.integers(0, 2))
