@@ -7,6 +7,7 @@ parsed counts as not set, and fails no commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -41,16 +42,17 @@ def count(text: str) -> int:
     return number
 
 
-def count_or_share(text: str) -> int | float:
-    """Return a whole number, 0 or more, as an `int`, or a share such as `1%` as a `float` from 0 to 1."""
+def count_or_share(text: str) -> int | Decimal:
+    """Return a whole number, 0 or more, as an `int`, or a share such as `1%` as a `Decimal` from 0 to 1, exactly."""
     expected = "expected a whole number, 0 or more, or a share from 0% to 100%, such as 1%"
     try:
         if not text.endswith("%"):
             return count(text)
-        share = float(text.removesuffix("%")) / 100
-    except ValueError:
-        raise ValueError(expected) from None
-    if not 0 <= share <= 1:
+        share = Decimal(text.removesuffix("%")) / 100
+        is_share = 0 <= share <= 1
+    except (ValueError, ArithmeticError):  # NaN is in no order
+        is_share = False
+    if not is_share:
         raise ValueError(expected)
     return share
 

@@ -10,6 +10,7 @@ import hashlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -65,7 +66,7 @@ class BadRowPolicy:
     mode: OnBadRow
     quarantine: str | None = None
     most_rows: int | None = None
-    most_share: float | None = None
+    most_share: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -625,11 +626,11 @@ class NewTables:
 
     Attributes:
         is_allowed: Whether the write creates tables.
-        known: Whether rows may name a table that is known by more than its name, by identifier in lower case.
+        named: Whether rows may name a table that has options of its own, by identifier in lower case.
     """
 
     is_allowed: bool
-    known: Mapping[str, bool]
+    named: Mapping[str, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -643,8 +644,10 @@ class RoutedPlan:
         frame: The columns of the DataFrame, as the JSON of a Spark `StructType`.
         refused: Tables that cannot be written, by identifier, with the reason; only patterns allow them, and rows may
             name none of them.
-        picked: Names of the columns that the driver gets of rows of tables without a plan, by identifier in lower case;
-            of others, all columns but `column`.
+        waiting: Tables that are there and have no plan before rows have added a column, by identifier, with the names
+            of the columns that the driver gets of their rows.
+        picked: Names of the columns that the driver gets of rows of new tables that have such an option, by identifier
+            in lower case; of others, all columns but `column`.
         bad_rows: What happens to rows that name no table which may be written; None if they fail the write.
         new_tables: Which other tables rows may name; None if rows that may not name their table fail the write.
         epoch: The micro-batch, None for a batch and before its tasks begin.
@@ -656,6 +659,7 @@ class RoutedPlan:
     tables: Mapping[str, TablePlan]
     frame: str
     refused: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     picked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bad_rows: BadRowPolicy | None = None
     new_tables: NewTables | None = None

@@ -473,7 +473,7 @@ def exceeded_limit(policy: BadRowPolicy | None, count: int, received: int) -> st
     if policy is None:
         return None
     if policy.most_share is not None and count > policy.most_share * received:
-        return f"{policy.most_share * 100:g}%"
+        return f"{float(policy.most_share * 100):g}%"
     return None if policy.most_rows is None or count <= policy.most_rows else f"{policy.most_rows:,}"
 
 

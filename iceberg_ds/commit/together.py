@@ -61,6 +61,7 @@ from iceberg_ds.messages import TaskCommit, complete_commits
 from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.metrics.report import figures_of
+from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
@@ -242,7 +243,7 @@ def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite], first: Seq
         name = write.table.lower() if write.table.lower() in new else write.table
         identity = write.commits[0].write
         writer = None if identity.numbered is None else identity.numbered.writer
-        if not catalog.takes_many_tables and writer is None:
+        if not catalog.takes_many_tables and writer is None and _is_plain_append(identity):
             continue  # one lands after the other, and nothing tells them to be one
         by = writer if number < len(first) or not catalog.takes_many_tables else None
         for key in (name, identity.table_uuid):
@@ -250,10 +251,16 @@ def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite], first: Seq
                 raise OptionError(
                     f"Cannot write to {write.table}, nothing was committed: rows come to this table in two ways, also "
                     f"as {seen[key, by]}, and it gets one snapshot of an epoch. A quarantine table takes no other "
-                    "rows, and a new table is to be named in one way, in upper and lower case, too."
+                    "rows, and a table is to be named in one way, in upper and lower case, too, for example by "
+                    "lower() of the names in the rows."
                 )
         for told in {by, None} if catalog.takes_many_tables else {by}:
             seen[name, told] = seen[identity.table_uuid, told] = write.table
+
+
+def _is_plain_append(write: WriteIdentity) -> bool:
+    """Return whether a write only adds files to a table that is there: what another one does there stays."""
+    return write.new_table is None and write.overwrite is None and write.changes is None
 
 
 def _begins_a_branch(write: TableWrite) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
+from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
@@ -26,6 +27,7 @@ def plan_and_write(  # noqa: PLR0913  # most are given by name
     options: SinkOptions,
     columns: StructType,
     batches: Iterable[pa.RecordBatch],
+    table: Table | None,
     *,
     mode: WriteMode,
     epoch: EpochId | None,
@@ -37,13 +39,13 @@ def plan_and_write(  # noqa: PLR0913  # most are given by name
         options: Options of the write, with its table.
         columns: The columns of the rows, as Spark has them.
         batches: The rows.
+        table: The table, if it is there.
         mode: What the write does; rows of a new table must lie in the range that an overwrite replaces, too.
         epoch: The micro-batch, None for a batch.
 
     Raises:
         IcebergSinkError: As `plan_write`, and as a task of the write.
     """
-    table = catalog.find_table(options.table)
     own = _creating(options) if table is None else _planned_before(options)
     plan = plan_write(catalog, own, columns, mode, is_stream=epoch is not None, table=table)
     return report_task(plan.in_epoch(epoch), in_zone_of_option(plan, batches), on_driver())
@@ -63,10 +65,11 @@ def _creating(options: SinkOptions) -> SinkOptions:
 
 
 def appending(options: SinkOptions) -> SinkOptions:
-    """Return the options without those that say which rows of a table are replaced: its write knows them already."""
+    """Return the options without those that say what of a table is replaced or dropped: its write knows it already."""
     none = SinkOptions()
     return replace(
         _planned_before(_creating(options)),
+        drop_missing_columns=none.drop_missing_columns,
         overwrite_mode=none.overwrite_mode,
         replace_where=none.replace_where,
         isolation_level=none.isolation_level,

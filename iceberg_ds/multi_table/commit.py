@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
@@ -22,6 +23,7 @@ from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, giving_up
 from iceberg_ds.errors import RefusedRowsError
 from iceberg_ds.messages import (
+    BadRows,
     LooseRows,
     RowCounts,
     TablesCommit,
@@ -37,11 +39,13 @@ from iceberg_ds.multi_table.record_cut import record_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WriteIdentity
-from iceberg_ds.planning.columns import columns_named
+from iceberg_ds.planning.columns import columns_named, columns_there
 from iceberg_ds.planning.decide import txn_of, unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.planning.quarantine import UnroutedRows, commit_with_quarantines
 from iceberg_ds.spark.session_settings import in_zone_of_option
+from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.routes import allowed
 from iceberg_ds.writers.loose import batches_of, on_driver
 from iceberg_ds.writers.reporting import report_task
 
@@ -75,16 +79,18 @@ def commit_routed(
             check_tables(commit)
         for table, parts in _loose(commits).items():
             own = options.of(table)
-            columns, batches = _filled(own, parts, is_picked=table.lower() in options.columns)
+            there = catalog.find_table(own.table)
+            columns, batches = _filled(own, parts, there, is_picked=table.lower() in options.columns)
             own = fitting(own, columns)
             if table in written:
                 sent = written[table].commits
-                all_sent = _with_more(sent, _one_more(catalog, own, sent, columns, batches))
+                all_sent = _with_more(sent, _one_more(catalog, own, sent, columns, batches, there=there))
             else:
-                all_sent = [plan_and_write(catalog, own, columns, batches, mode=mode, epoch=commits[0].epoch)]
+                epoch = commits[0].epoch
+                all_sent = [plan_and_write(catalog, own, columns, batches, there, mode=mode, epoch=epoch)]
             written[table] = TableWrite(commits=all_sent)
     writes = [written[table] for table in sorted(written)]
-    if not writes and unrouted is None:
+    if not writes and not (unrouted and unrouted.rows):
         logger.info("Nothing to add to any table of route-by=%s", options.column)
     results = commit_with_quarantines(catalog, writes, options.of, unrouted=unrouted, epoch_id=epoch_id)
     if options.of_all.consistent_cut is not None:
@@ -138,41 +144,45 @@ def _check_refused(commits: Sequence[TablesCommit], options: RouteOptions) -> No
     if not refused:
         return
     count = sum(rows.count for rows in refused)
-    own = [*filter(None, [*options.rule.kept, options.rule.kept_name])]
-    kept = f", without {', '.join(own)}, which the write keeps for itself" if own else ""
     raise RefusedRowsError(
         f"Cannot write to several tables, nothing was committed: {count} rows name no table that may be written, for "
         f"example {refused[0].example} in column '{options.column}'. Tables that may be written: "
-        f"{', '.join(options.rule.patterns)} (options 'route-tables' and 'route-namespace'){kept}. Filter these "
-        "rows out, allow their tables, or keep them with 'on-bad-row' as quarantine and 'quarantine-table'."
+        f"{allowed(options.rule)}. Filter these rows out, allow their tables, or keep them with 'on-bad-row' as "
+        "quarantine and 'quarantine-table'."
     )
 
 
 def _unrouted(commits: Sequence[TablesCommit], options: RouteOptions) -> UnroutedRows | None:
-    """Return the rows that name no table and go to the quarantine; tell of all such rows.
+    """Return the rows that name no table and go to the quarantine, None if there are none; tell of all such rows.
+
+    Of an epoch or a numbered batch none are returned as such, too: an earlier try may have put some there.
 
     Raises:
         RefusedRowsError: There are more than `max-bad-rows` allows.
     """
     found = [commit.bad for commit in commits if commit.bad is not None]
-    if not found:
+    rows = [bad.rows for bad in found if bad.rows is not None]
+    if found:
+        _allow_unrouted(commits, options, found, rows)
+    epoch = commits[0].epoch
+    numbered = txn_of(options.of_all) if epoch is None else epoch
+    target = options.unrouted_quarantine
+    if target is None or (numbered is None and not rows):
         return None
-    of_all = options.of_all
+    return UnroutedRows(quarantine=identifier_text(target), rows=rows, numbered=numbered, options=options.of_all)
+
+
+def _allow_unrouted(
+    commits: Sequence[TablesCommit], options: RouteOptions, found: Sequence[BadRows], rows: Sequence[LooseRows]
+) -> None:
     count, received = sum(bad.record_count for bad in found), sum(commit.received for commit in commits)
     if (limit := exceeded_limit(unrouted_rows(options), count, received)) is not None:
         raise RefusedRowsError(
             f"Cannot write to several tables, nothing was committed: {count:,} of {received:,} rows cannot be written "
             f"({found[0].example}), and option 'max-bad-rows' is {limit}. Mend the source, or raise the limit."
         )
-    rows = [bad.rows for bad in found if bad.rows is not None]
     fate = f"they go to {rows[0].table}" if rows else "they are lost, as accept-lost-rows allows"
     logger.warning("%d of %d rows cannot be written (%s): %s", count, received, found[0].example, fate)
-    if not rows:
-        return None
-    epoch = commits[0].epoch
-    return UnroutedRows(
-        quarantine=rows[0].table, rows=rows, numbered=txn_of(of_all) if epoch is None else epoch, options=of_all
-    )
 
 
 def _loose(commits: Sequence[TablesCommit]) -> dict[str, list[LooseRows]]:
@@ -185,39 +195,47 @@ def _loose(commits: Sequence[TablesCommit]) -> dict[str, list[LooseRows]]:
 
 
 def _filled(
-    options: SinkOptions, parts: Sequence[LooseRows], *, is_picked: bool
+    options: SinkOptions, parts: Sequence[LooseRows], there: Table | None, *, is_picked: bool
 ) -> tuple[StructType, list[pa.RecordBatch]]:
-    """Return the columns in which rows of a table have values, and those that options name, and the rows.
+    """Return the columns in which rows of a table have values, those that it has, and those that options name.
 
-    All columns that were sent, as any write takes them, if there is no value in any, and options name none.
+    The rows are returned with them. A column that the table has is written with nulls, too: it must not depend on the
+    rows beside them what becomes of a value. All columns that were sent are returned, as any write takes them, if there
+    are none of these.
 
     Args:
         options: The options of the table.
         parts: The rows as tasks sent them.
+        there: The table, None if it is yet to be made.
         is_picked: Whether options name the columns of the table, so that all that were sent are kept.
     """
     rows = pa.Table.from_batches(batches_of(parts))
     count = sum(part.record_count for part in parts)
     check_rows(f"write to {parts[0].table}", "tasks sent to the driver", count, {"read by it": rows.num_rows})
     frame = StructType.fromJson(json.loads(parts[0].columns))
-    named = columns_named(options, frame)
+    kept = columns_named(options, frame)
+    if there is not None:
+        kept |= columns_there(options, frame, there.schema())
     names = {
-        name for name in rows.column_names if is_picked or name in named or rows.column(name).null_count < len(rows)
+        name for name in rows.column_names if is_picked or name in kept or rows.column(name).null_count < len(rows)
     }
     columns = StructType([column for column in frame if column.name in names] or list(frame))
     return columns, rows.select(columns.names).to_batches()
 
 
-def _one_more(
+def _one_more(  # noqa: PLR0913  # what the caller knows
     catalog: CatalogClient,
     options: SinkOptions,
     commits: Sequence[TaskCommit],
     columns: StructType,
     batches: Sequence[pa.RecordBatch],
+    *,
+    there: Table | None,
 ) -> TaskCommit:
     """Add the columns of rows to a table, and write the rows as one more task of the write that wrote its others."""
     write = commits[0].write
-    plan = plan_write(catalog, appending(options), columns, is_stream=write.epoch is not None).in_epoch(write.epoch)
+    is_stream = write.epoch is not None
+    plan = plan_write(catalog, appending(options), columns, is_stream=is_stream, table=there).in_epoch(write.epoch)
     # Rows that are handed over have the columns that the other tasks know.
     plan = replace(plan, write=_widened(write, plan.write), small_task_size_bytes=0)
     return report_task(plan, in_zone_of_option(plan, batches), on_driver(len(commits)))

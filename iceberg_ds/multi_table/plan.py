@@ -1,14 +1,15 @@
 """Plans a write whose rows name their tables: the write of every table that is there and may be written.
 
 Which tables the rows name is not known before they are written. So each table is planned that the route allows. A
-table without rows is not written, and one that cannot be written is refused only if rows name it. Tables that are not
-there yet have no plan: their rows go to the driver, which creates the table with the columns in which they have values.
-So do those of tables that cannot be planned for before rows have added a column to them.
+table without rows is not written, and one that cannot be written is refused only if rows name it; one with more
+snapshots or small files than options allow is refused at once. Tables that are not there yet have no plan: their rows
+go to the driver, which creates the table with the columns in which they have values. So do those of tables that cannot
+be planned for before rows have added a column to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pyiceberg.table import Table
@@ -20,7 +21,7 @@ from iceberg_ds.multi_table.cut_table import refuse_other_use, refuse_unfit_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NewTables, RoutedPlan, TablePlan
-from iceberg_ds.planning.columns import columns_named
+from iceberg_ds.planning.columns import columns_named, columns_there
 from iceberg_ds.planning.decide import check_load, plan_branches, unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions, identifier_text, parse_identifier
@@ -50,7 +51,7 @@ def plan_routed(
     policy = unrouted_rows(options)
     tables: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
-    known: dict[str, bool] = {}
+    waiting: dict[str, tuple[str, ...]] = {}
     picked = {table: _Columns(options, table, dataframe, column).named() for table in options.columns}
     for identifier in _tables_there(catalog, options):
         name = identifier_text(identifier)
@@ -62,8 +63,7 @@ def plan_routed(
             if fits.waits_for_rows(table):
                 route = plan_branches(fits.options, table.metadata, is_new=False)
                 check_load(fits.options, table.metadata, route)  # its rows are planned once they are there
-                picked[name.lower()] = fits.sent(table)
-                known[name.lower()] = True
+                waiting[name] = fits.sent(table)
             else:
                 tables[name] = _plan_table(catalog, fits, table, mode, is_stream=is_stream)
         except (OptionError, SchemaMismatchError, UnsupportedTableError) as problem:
@@ -76,17 +76,18 @@ def plan_routed(
         tables=tables,
         frame=dataframe.json(),
         refused=refused,
+        waiting=waiting,
         picked=picked,
         bad_rows=policy,
-        new_tables=None if policy is None else _new_tables(options, known),
+        new_tables=None if policy is None else _new_tables(options),
         is_overwrite=mode is WriteMode.OVERWRITE,
     )
 
 
-def _new_tables(options: RouteOptions, known: Mapping[str, bool]) -> NewTables:
-    """Return which tables without a plan rows may name; `known` are those that are there."""
+def _new_tables(options: RouteOptions) -> NewTables:
+    """Return which tables that are not there rows may name."""
     named = {name: _may_be_made(options, name) for name in options.tables}
-    return NewTables(is_allowed=options.of_all.create_table, known={**named, **known})
+    return NewTables(is_allowed=options.of_all.create_table, named=named)
 
 
 def _may_be_made(options: RouteOptions, name: str) -> bool:
@@ -211,12 +212,7 @@ class _Columns:
 
     def _there(self, table: Table) -> set[str]:
         """Return the columns of the DataFrame that the table has."""
-        there = [field.name for field in table.schema().fields]
-        try:
-            found = find_positions(self._dataframe.names, there, case_sensitive=self.options.case_sensitive)
-        except AmbiguousNameError as problem:
-            raise OptionError(f"Cannot write to {self._name}: column {problem}.") from problem
-        return {name for name, position in zip(self._dataframe.names, found, strict=True) if position is not None}
+        return columns_there(self.options, self._dataframe, table.schema())
 
     def absent_of(self, columns: StructType) -> tuple[str, ...]:
         """Return the other columns of the DataFrame, where the table's rows may have no values."""

@@ -139,7 +139,7 @@ def requeue(
     if numbered := [key for key in _OURS if key in given]:
         raise OptionError(f"Cannot requeue: option '{numbered[0]}' is given, and requeue numbers its batches itself.")
     given = {"on-bad-row": "quarantine", **given}
-    if given["on-bad-row"] == "quarantine":
+    if given["on-bad-row"].lower() == "quarantine":
         given.setdefault("quarantine-table", quarantine)
     parsed = parse_options(given)
     catalog = connect(catalog_settings(parsed), parsed.reports)

@@ -17,7 +17,7 @@ from iceberg_ds.options.sink_options import (
 )
 from iceberg_ds.plan import RouteRule
 from iceberg_ds.table.names import identifier_text, parse_identifier
-from iceberg_ds.table.routes import ANY
+from iceberg_ds.table.routes import ANY, Routes, allowed
 from iceberg_ds.table.spec_parser import parse_columns
 
 _OF_ROUTE = "route-"
@@ -130,7 +130,30 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
         _raw=plain,
         _own=_own_options(options.route_options, namespace),
     )
-    return replace(route, rule=_with_kept(route))
+    route = replace(route, rule=_with_kept(route))
+    _refuse_unused(options, route)
+    return route
+
+
+def _refuse_unused(options: SinkOptions, route: RouteOptions) -> None:
+    """Refuse options of tables that no row can be written to: rows of another table would lack them unseen."""
+    # Spark passes names of options in lower case.
+    routes = Routes(replace(route.rule, patterns=tuple(pattern.lower() for pattern in route.rule.patterns)))
+    named = {f"{ROUTE_COLUMNS_PREFIX}{table}": table for table in options.route_columns}
+    named |= {f"{ROUTE_OPTIONS_PREFIX}{key}": split[0] for key in options.route_options if (split := _split(key))}
+    full = {key: _full(table, route.rule.namespace) for key, table in named.items()}
+    problems = [
+        f"'{key}': no row may name table {table}. Tables that may be written: {allowed(route.rule)}. Name the table "
+        "with its namespace, or allow it"
+        for key, table in full.items()
+        if not routes.allows(parse_identifier(table))
+    ]
+    if problems:
+        raise _refusal(problems)
+
+
+def _refusal(problems: Sequence[str]) -> OptionError:
+    return OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
 
 
 def _with_kept(route: RouteOptions) -> RouteRule:
@@ -172,10 +195,11 @@ def _own_options(given: Mapping[str, str], namespace: Sequence[str]) -> dict[str
             continue
         table, option = split
         if option in _OF_ALL or option.startswith((CATALOG_PREFIX, _OF_ROUTE)):
-            problems.append(f"'{ROUTE_OPTIONS_PREFIX}{key}': '{option}' is one for all tables of a write")
+            hint = "; put the name of a table called catalog in backticks" if option.startswith(CATALOG_PREFIX) else ""
+            problems.append(f"'{ROUTE_OPTIONS_PREFIX}{key}': '{option}' is one for all tables of a write{hint}")
         own.setdefault(_full(table, namespace), {})[option] = value
     if problems:
-        raise OptionError("Cannot write with these options:\n" + "\n".join(f"  - {problem}" for problem in problems))
+        raise _refusal(problems)
     return own
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal
 
@@ -396,7 +397,7 @@ class SinkOptions:
         "table's own namespace. With `route-by` it also gets rows that name no table, if it is given.",
         shown="the table's name with the suffix `__quarantine`",
     )
-    max_bad_rows: int | float | None = option(
+    max_bad_rows: int | Decimal | None = option(
         values.count_or_share,
         "With another `on-bad-row` than `fail`: the most such rows of an epoch or batch, as a number or as a share of "
         "its rows, such as `1%`. More of them fail the write, and nothing is committed.",

@@ -30,7 +30,13 @@ from pyspark.sql.types import DataType, StructField, StructType
 from iceberg_ds.errors import OptionError, SchemaMismatchError
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import DIFF, EPOCH_ID, ERRORS, EXTRACTED_AT, OPERATION, AddedColumns, DeleteMark
-from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text, repeated_names
+from iceberg_ds.table.names import (
+    AmbiguousNameError,
+    find_position,
+    find_positions,
+    identifier_text,
+    repeated_names,
+)
 from iceberg_ds.table.spark_types import (
     UnsupportedTypeError,
     bullets,
@@ -139,6 +145,20 @@ def columns_named(options: SinkOptions, dataframe: StructType) -> set[str]:
         named |= {parts[0] for text in predicates for parts in names_in(parse_predicate(text))}
     folded = {name.lower() for name in named}
     return {column.name for column in dataframe if column.name.lower() in folded}
+
+
+def columns_there(options: SinkOptions, dataframe: StructType, table: Schema) -> set[str]:
+    """Return the columns of a DataFrame that a table has.
+
+    Raises:
+        OptionError: Case is ignored, and it is not certain which column of the table one is.
+    """
+    there = [field.name for field in table.fields]
+    try:
+        found = find_positions(dataframe.names, there, case_sensitive=options.case_sensitive)
+    except AmbiguousNameError as problem:
+        raise OptionError(f"Cannot write to {identifier_text(options.table)}: column {problem}.") from problem
+    return {name for name, position in zip(dataframe.names, found, strict=True) if position is not None}
 
 
 class WrittenColumns:

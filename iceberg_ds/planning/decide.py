@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -601,7 +602,7 @@ def _policy(options: SinkOptions, mode: OnBadRow, target: tuple[str, ...] | None
         mode=mode,
         quarantine=None if target is None else identifier_text(target),
         most_rows=most if isinstance(most, int) else None,
-        most_share=most if isinstance(most, float) else None,
+        most_share=most if isinstance(most, Decimal) else None,
     )
 
 

@@ -103,7 +103,7 @@ def commit_with_quarantines(
         catalog: The catalog of all tables.
         writes: The writes.
         options_of: Returns the options of a write from the identifier of its table.
-        unrouted: Rows that name no table; None if there are none.
+        unrouted: Rows that name no table; None if there are none, and no earlier try can have put some there.
         epoch_id: The micro-batch that Spark commits; None for a batch write.
 
     Returns:
@@ -123,7 +123,7 @@ class UnroutedRows:
 
     Attributes:
         quarantine: Identifier of the quarantine table.
-        rows: The rows, as tasks sent them.
+        rows: The rows, as tasks sent them; none if an earlier try alone may have had some.
         numbered: The number of the epoch or batch; None for a batch without one.
         options: The options of the write.
     """
@@ -146,7 +146,7 @@ def quarantine_writes(
         catalog: The catalog of all tables.
         writes: The writes of one epoch or batch.
         options_of: Returns the options of a write from the identifier of its table.
-        unrouted: Rows that name no table; None if there are none.
+        unrouted: As for `commit_with_quarantines`.
 
     Returns:
         The writes that `commit_tables` takes as `first`, and the rest. Rows that a quarantine table has already, by an
@@ -302,8 +302,10 @@ def _due(catalog: CatalogClient, table: str, sources: Sequence[_Source]) -> Sequ
     earlier = find_earlier_try(quarantine.metadata, names, rows)
     if earlier.found is EarlierTry.NONE:
         return missing
-    without = (source.looked_at(catalog) for source in sources if not source.rows)
-    if earlier.found is EarlierTry.SAME_ROWS or (not missing and all(source.has_number for source in without)):
+    of_tables = [source for source in sources if source.write is not None]
+    without = (source.looked_at(catalog) for source in of_tables if not source.rows)
+    have_landed = of_tables and not missing
+    if earlier.found is EarlierTry.SAME_ROWS or (have_landed and all(source.has_number for source in without)):
         if earlier.marker is not None:
             place = identifier_text(parse_identifier(table))
             report_replay(catalog, earlier.numbered, place, quarantine, earlier.marker)

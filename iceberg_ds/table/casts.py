@@ -18,6 +18,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -42,6 +43,11 @@ _DATE_TEXT = rf"^{_YEAR}-[0-9]{{2}}-[0-9]{{2}}$"
 _TIMESTAMP_TEXT = rf"^{_YEAR}" + r"-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?$"
 _ZONED_TEXT = (
     rf"^{_YEAR}" + r"-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[-+][0-9]{2}(:?[0-9]{2})?)$"
+)
+
+_FIRST_MOMENT, _LAST_MOMENT = (
+    pa.scalar(moment, pa.timestamp("us", tz="UTC"))
+    for moment in (datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc))
 )
 
 _OF_INTEGERS = pa.decimal128(20, 0)  # holds every integer
@@ -121,7 +127,15 @@ def _text_cast(values: pa.Array, target: pa.DataType) -> Cast:
     if pa.types.is_floating(target):
         lost = _or(lost, _where(pc.and_not(pc.is_inf(found), pc.match_substring_regex(values, _INFINITE_TEXT))))
         lost = _or(lost, _rounded(values, found))
+    if pa.types.is_timestamp(target) and target.tz is not None:
+        lost = _or(lost, _where(_beyond_years(found)))
     return Cast(values=found if lost is None else _without(found, lost), is_bad=_or(is_bad, lost))
+
+
+def _beyond_years(moments: pa.Array) -> pa.Array:
+    """Return where moments have no year from 1 to 9999 in UTC: a zone may bring a text of these years there."""
+    microseconds = moments.cast(pa.timestamp("us", tz="UTC"))
+    return pc.or_(pc.less(microseconds, _FIRST_MOMENT), pc.greater(microseconds, _LAST_MOMENT))
 
 
 def _rounded(texts: pa.Array, found: pa.Array) -> pa.Array | None:

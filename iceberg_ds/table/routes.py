@@ -75,15 +75,22 @@ class Routes:
         return self.keeps_name(levels[-1]) or identifier_text(levels).lower() in self._rule.kept
 
 
+def allowed(rule: RouteRule) -> str:
+    """Return which tables may be written, and which options say so, as text of an error."""
+    own = [*filter(None, [*rule.kept, rule.kept_name])]
+    kept = f", without {', '.join(own)}, which the write keeps for itself" if own else ""
+    return f"{', '.join(rule.patterns)} (options 'route-tables' and 'route-namespace'){kept}"
+
+
 def may_be_new(table: str, new: NewTables) -> bool:
-    """Return whether rows may name a table without a plan.
+    """Return whether rows may name a table that is not there.
 
     Args:
         table: Its identifier, as `identifier_text` writes it.
         new: Which such tables there may be.
     """
-    known = new.known.get(table.lower())
-    return new.is_allowed and has_place(parse_identifier(table)) if known is None else known
+    named = new.named.get(table.lower())
+    return new.is_allowed and has_place(parse_identifier(table)) if named is None else named
 
 
 def has_place(levels: Sequence[str]) -> bool:

@@ -218,7 +218,7 @@ class _RowsByTable:
 
     def _may_be_named(self, table: str) -> bool:
         plan = self._plan
-        if plan.new_tables is None or table in plan.tables or table in plan.refused:
+        if plan.new_tables is None or any(table in there for there in (plan.tables, plan.refused, plan.waiting)):
             return True
         return may_be_new(table, plan.new_tables)
 
@@ -264,7 +264,7 @@ class _RowsByTable:
         """Return the columns that the driver gets of rows of a table."""
         columns = self._columns.get(table)
         if columns is None:
-            named = self._plan.picked.get(table.lower())
+            named = self._plan.waiting.get(table) or self._plan.picked.get(table.lower())
             known = [column["name"] for column in self._frame["fields"]]
             there = self._plan.tables.get(table)
             if there is not None:

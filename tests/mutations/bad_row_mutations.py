@@ -149,6 +149,34 @@ BAD_ROWS = (
         tests=("unit/multi_table/test_requeue.py::test_null_that_was_sent_comes_back_as_null",),
     ),
     Mutation(
+        name="a share of bad rows is a float",
+        file="parsing.py",
+        before='        share = Decimal(text.removesuffix("%")) / 100\n',
+        after='        share = Decimal(float(text.removesuffix("%")) / 100)\n',
+        tests=(_QUARANTINE + "test_share_allows_as_many_rows_as_it_says",),
+    ),
+    Mutation(
+        name="a zone may bring a text before the first year and after the last one",
+        file="table/casts.py",
+        before="        lost = _or(lost, _where(_beyond_years(found)))\n",
+        after="        pass\n",
+        tests=(_CASTS,),
+    ),
+    Mutation(
+        name="a row may be in the quarantine and in its table, which a later try allows",
+        file="multi_table/commit.py",
+        before="    if target is None or (numbered is None and not rows):\n",
+        after="    if target is None or not rows:\n",
+        tests=(_UNROUTED + "test_row_whose_table_is_allowed_later_is_not_in_both",),
+    ),
+    Mutation(
+        name="rows that are still bad leave the quarantine table of the call",
+        file="multi_table/requeue.py",
+        before='    if given["on-bad-row"].lower() == "quarantine":\n',
+        after='    if given["on-bad-row"] == "quarantine":\n',
+        tests=(_REQUEUE + "test_rows_that_are_still_bad_are_taken_up_again",),
+    ),
+    Mutation(
         name="rows that name no table are not counted against the limit",
         file="multi_table/commit.py",
         before="exceeded_limit(unrouted_rows(options), count, received)",
@@ -165,8 +193,8 @@ BAD_ROWS = (
     Mutation(
         name="a row that names a table which cannot be made stops its stream",
         file="table/routes.py",
-        before="    return new.is_allowed and has_place(parse_identifier(table)) if known is None else known\n",
-        after="    return known is not False\n",
+        before="    return new.is_allowed and has_place(parse_identifier(table)) if named is None else named\n",
+        after="    return named is not False\n",
         tests=(
             _UNROUTED + "test_values_that_name_no_table_which_may_be_made_are_kept",
             _UNROUTED + "test_tables_that_are_not_to_be_made_are_none_that_may_be_written",

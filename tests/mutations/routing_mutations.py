@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _ROUTE = "unit/multi_table/test_route.py::"
+_NEW_COLUMNS = "unit/multi_table/test_new_columns.py::"
 _UNROUTED = "unit/multi_table/test_unrouted.py::"
 _FEEDS = "properties/test_routes.py::test_every_row_is_once_in_its_table"
 
@@ -90,6 +91,44 @@ ROUTING = (
         tests=(
             "unit/multi_table/test_route_edges.py::test_new_tables_whose_names_differ_in_case_alone_are_not_made_at_once",
         ),
+    ),
+    Mutation(
+        name="of two writes into one table without a number the second replaces the first",
+        file="commit/together.py",
+        before="        if not catalog.takes_many_tables and writer is None and _is_plain_append(identity):\n",
+        after="        if not catalog.takes_many_tables and writer is None:\n",
+        tests=("unit/multi_table/test_route_edges.py::test_catalog_that_heeds_no_case_gets_no_half_batch",),
+    ),
+    Mutation(
+        name="a column of a table goes when the rows that the driver writes have no values in it",
+        file="multi_table/commit.py",
+        before="        kept |= columns_there(options, frame, there.schema())\n",
+        after="        pass\n",
+        tests=(
+            _NEW_COLUMNS + "test_null_lands_as_null_whoever_writes_it",
+            _NEW_COLUMNS + "test_null_in_a_required_column_is_a_bad_row_whoever_writes_it",
+        ),
+    ),
+    Mutation(
+        name="the driver drops a column that came after the write was planned",
+        file="multi_table/by_driver.py",
+        before="        drop_missing_columns=none.drop_missing_columns,\n",
+        after="",
+        tests=(_NEW_COLUMNS + "test_column_that_others_add_meanwhile_is_not_dropped",),
+    ),
+    Mutation(
+        name="a table gets the columns of one whose name differs in case",
+        file="multi_table/plan.py",
+        before="                waiting[name] = fits.sent(table)\n",
+        after="                picked[name.lower()] = fits.sent(table)\n",
+        tests=(_NEW_COLUMNS + "test_tables_whose_names_differ_in_case_get_their_own_columns",),
+    ),
+    Mutation(
+        name="options of a table that no row may name are ignored",
+        file="options/routes.py",
+        before="    _refuse_unused(options, route)\n",
+        after="",
+        tests=(_ROUTE + "test_options_that_do_not_fit_are_refused_by_name",),
     ),
     Mutation(
         name="rows of a feed may name the quarantine table of another table",

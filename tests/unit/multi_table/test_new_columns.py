@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema as IceSchema
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 from pyspark.sql import types as spark
 from support.checks.reader import rows_of
@@ -72,6 +73,90 @@ def test_column_that_rows_add_and_others_make_anew_is_a_conflict(
         sink.commit(messages)
 
     assert sink.ids("db.orders") == [1]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    ("given", "mode", "stays"),
+    [
+        ({"schema-evolution": "full", "drop-missing-columns": "true"}, WriteMode.APPEND, [(1, "old")]),
+        ({"overwriteschema": "true"}, WriteMode.OVERWRITE, []),
+    ],
+)
+def test_rows_that_add_a_column_drop_none_that_the_dataframe_has(
+    tmp_path: Path, given: dict[str, str], mode: WriteMode, stays: list[tuple[int, str]], parts: int
+) -> None:
+    """Values of a column would be gone because the rows that add another one happen to have none in it."""
+    RoutedSink.of(tmp_path).append({"kind": "orders", "id": 1, "name": "old"})
+    sink = RoutedSink.of(tmp_path, {f"route-options.orders.{option}": value for option, value in given.items()})
+    rows = [{"kind": "orders", "id": 2, "name": "new"}, order(3, 2.5)]
+
+    sink.commit(sink.write(*([rows] if parts == 1 else [[row] for row in rows]), plan=sink.plan(mode=mode)))
+
+    assert [(row["id"], row["name"]) for row in sink.rows("db.orders")] == [*stays, (2, "new"), (3, None)]
+
+
+def test_column_that_others_add_meanwhile_is_not_dropped(tmp_path: Path) -> None:
+    """It was not looked at when the write was planned, and its values would be gone."""
+    given = {"route-options.orders.schema-evolution": "full", "route-options.orders.drop-missing-columns": "true"}
+    sink = RoutedSink.of(tmp_path, given)
+    sink.append({"kind": "orders", "id": 1})
+    messages = sink.write([{"kind": "orders", "id": 2}], [order(3, 2.5)])
+    set_columns(orders_of(sink, tmp_path), ID, NestedField(2, "later", StringType()))
+
+    sink.commit(messages)
+
+    assert [(row["id"], row["later"], row["total"]) for row in sink.rows("db.orders")] == [
+        (1, None, None),
+        (2, None, None),
+        (3, None, 2.5),
+    ]
+
+
+@pytest.mark.parametrize("total", [None, 2.5], ids=["by a task", "by the driver"])
+def test_null_lands_as_null_whoever_writes_it(tmp_path: Path, total: float | None) -> None:
+    """What is in a row would depend on the rows that come beside it: the column's write default, or the null."""
+    sink = RoutedSink.of(tmp_path, schema_evolution="add-columns", format_version="3")
+    sink.append({"kind": "orders", "id": 1})
+    set_columns(
+        orders_of(sink, tmp_path),
+        ID,
+        NestedField(2, "name", StringType(), required=False, initial_default="given", write_default="given"),
+    )
+
+    sink.append({"kind": "orders", "id": 2, "total": total})
+
+    assert sink.rows("db.orders")[1]["name"] is None
+
+
+def test_null_in_a_required_column_is_a_bad_row_whoever_writes_it(tmp_path: Path) -> None:
+    """The stream would stop with a column missing that the DataFrame has."""
+    sink = RoutedSink.of(tmp_path, schema_evolution="add-columns", on_bad_row="quarantine", quarantine_table="db.bad")
+    sink.append({"kind": "orders", "id": 1, "name": "one"})
+    with sink.catalog.load_table(("db", "orders")).update_schema(allow_incompatible_changes=True) as change:
+        change.update_column("name", required=True)
+
+    sink.append(order(2, 2.5), epoch_id=0)
+
+    assert sink.ids("db.orders") == [1]
+    assert [
+        row["reason"].split(":")[0] for row in sink.catalog.load_table(("db", "bad")).scan().to_arrow().to_pylist()
+    ] == ["required"]
+
+
+def test_tables_whose_names_differ_in_case_get_their_own_columns(tmp_path: Path) -> None:
+    """A value would be lost because a table of nearly that name lacks its column."""
+    sink = RoutedSink.of(tmp_path, {"sequence-by": "seq", "keys": "id"}, schema_evolution="add-columns")
+    catalog = plain_catalog(orders_of(sink, tmp_path))
+    catalog.create_namespace("db")
+    catalog.create_table("db.Orders", IceSchema(ID, NestedField(2, "kind", StringType())))
+    catalog.create_table("db.orders", IceSchema(ID))
+    rows = [{"kind": "Orders", "id": 1, "seq": 1}, {"kind": "orders", "id": 2, "seq": 1}]
+
+    sink.commit(sink.write(rows, schema=NAMED))
+
+    assert sink.rows("db.`Orders`") == [{"id": 1, "kind": "Orders", "seq": 1}]
+    assert sink.rows("db.orders") == [{"id": 2, "seq": 1}]
 
 
 def test_added_column_that_others_make_narrower_is_refused(tmp_path: Path) -> None:

@@ -119,6 +119,19 @@ def test_null_that_was_sent_comes_back_as_null(sink: Sink) -> None:
     assert {row["id"]: row["kind"] for row in rows_of(made.table())} == {1: None, 2: None, 3: "new"}
 
 
+@pytest.mark.parametrize("word", ["quarantine", "Quarantine"])
+def test_rows_that_are_still_bad_are_taken_up_again(sink: Sink, word: str) -> None:
+    """They would go to another quarantine table than the one that the call names, and be forgotten."""
+    name = ("db", "bad")
+    made = quarantining(sink, quarantine_table=name)
+    write(made, sent(("a", "1", None)), of_epoch=epoch(0))
+    warehouse = str(sink.options.warehouse)
+
+    for _ in range(2):
+        options = {"warehouse": warehouse, "on-bad-row": word}
+        assert requeue(Session(), "db.bad", "db.t", options=options).rows == 1  # type: ignore[arg-type]
+
+
 @pytest.mark.usefixtures("quarantine")
 def test_rows_of_the_table_come_in_order_and_once(sink: Sink) -> None:
     """Rows of another table would be written, or those of an earlier call again."""

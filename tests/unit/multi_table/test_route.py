@@ -492,12 +492,32 @@ def test_table_that_cannot_be_written_stops_only_rows_that_name_it(tmp_path: Pat
         ({"route-options.orders.catalog.uri": "x"}, "expected a table and an option|one for all tables"),
         ({"route-options.orders.txn-app-id": "x"}, "one for all tables of a write"),
         ({"route-columns.orders": "a,,b"}, "route-columns.orders"),
+        ({"route-options.orders.catalog.uri": "x"}, "put the name of a table called catalog in backticks"),
+        (
+            {"route-options.shop.orders.keys": "id"},
+            r"no row may name table shop\.orders\. Tables that may be",
+        ),
+        ({"route-columns.shop.orders": "id"}, r"'route-columns.shop.orders': no row may name table shop\.orders"),
+        ({"route_tables": "db.*", "route-options.orders.keys": "id"}, "no row may name table orders. Tables"),
+        (
+            {"route_tables": "db.*", "route-columns.orders": "id"},
+            "no row may name table orders. Tables",
+        ),
+        ({"on_bad_row": "quarantine", "quarantine_table": "bad", "route-options.bad.keys": "id"}, "keeps for itself"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(tmp_path: Path, options: dict[str, str], problem: str) -> None:
     """Else an option would be ignored."""
     with pytest.raises(OptionError, match=problem):
         RoutedSink.of(tmp_path, options)
+
+
+def test_options_find_tables_whose_names_differ_in_case(tmp_path: Path) -> None:
+    """Spark passes names of options in lower case: those of `Orders` would be refused."""
+    sink = RoutedSink.of(tmp_path, {"route-options.db.orders.sort-by": "id"}, route_tables="DB.`Orders`, db.other")
+
+    assert sink.options.of("DB.Orders").sort_by is not None
+    assert RoutedSink.of(tmp_path, {"route-options.db.`catalog`.keys": "id"}).options.of("db.catalog").keys == ("id",)
 
 
 def test_route_options_need_route_by(tmp_path: Path) -> None:

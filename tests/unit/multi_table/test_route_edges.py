@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import CommitTableResponse, Table
 from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType, TimestampType
 from support.tables.bad_rows import SENT, TABLE
 from support.tables.routed import FEED, RoutedSink, customer, order
@@ -149,6 +151,45 @@ def test_new_tables_whose_names_differ_in_case_alone_are_not_made_at_once(tmp_pa
         sink.append({**order(number), "kind": kind}, epoch_id=number)
     sink.append(order(2), {**order(3), "kind": "Orders"}, epoch_id=2)
     assert (sink.ids("db.orders"), sink.ids("db.`Orders`")) == ([0, 2], [1, 3])
+
+
+@pytest.mark.usefixtures("one_by_one")
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("mode", [WriteMode.APPEND, WriteMode.OVERWRITE])
+def test_catalog_that_heeds_no_case_gets_no_half_batch(tmp_path: Path, mode: WriteMode, *, is_there: bool) -> None:
+    """The second of two writes of one batch would replace the rows of the first, or fail after it has landed."""
+    sink = RoutedSink.of(tmp_path)
+    heed_no_case(sink)
+    if is_there:
+        sink.append(order(0))
+    messages = sink.write([order(1), {**order(2), "kind": "Orders"}], plan=sink.plan(mode=mode))
+
+    if is_there and mode is WriteMode.APPEND:  # both add rows, whichever comes first
+        sink.commit(messages)
+        assert sink.ids("db.orders") == [0, 1, 2]
+        return
+    with pytest.raises(OptionError, match=r"to be named in one way.*by lower\(\) of the names in the rows"):
+        sink.commit(messages)
+    assert sink.ids("db.orders") == ([0] if is_there else [])
+
+
+def heed_no_case(sink: RoutedSink) -> None:
+    """Let the catalog take names that differ in case for one, as Hive and Glue do."""
+    catalog = sink.catalog.raw
+    for name in ("load_table", "table_exists", "create_table"):
+        call = getattr(catalog, name)
+        setattr(catalog, name, lambda table, *rest, call=call, **more: call(_lower(table), *rest, **more))
+    commit = catalog.commit_table
+
+    def commit_table(table: Table, *rest: Any, **more: Any) -> CommitTableResponse:
+        object.__setattr__(table, "_identifier", _lower(table.name()))
+        return commit(table, *rest, **more)
+
+    catalog.commit_table = commit_table  # type: ignore[method-assign]
+
+
+def _lower(table: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(level.lower() for level in Catalog.identifier_to_tuple(table))
 
 
 def test_rows_that_the_driver_did_not_get_commit_nothing(tmp_path: Path) -> None:

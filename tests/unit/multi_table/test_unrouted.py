@@ -172,6 +172,28 @@ def test_other_rows_than_an_earlier_try_are_refused(tmp_path: Path) -> None:
     assert stray_ids(sink) == [2]
 
 
+@pytest.mark.usefixtures("_heard", "one_by_one")
+@pytest.mark.parametrize("dies", [True, False])
+@pytest.mark.parametrize("way", [{}, VERSION], ids=["epoch", "version"])
+def test_row_whose_table_is_allowed_later_is_not_in_both(tmp_path: Path, way: dict[str, str], *, dies: bool) -> None:
+    """The replay would write a row into its table that the earlier try has put into the quarantine."""
+    sink, epoch = sink_of(tmp_path, **way), None if way else 7
+
+    def die(point: FaultPoint) -> None:
+        if point is FaultPoint.QUARANTINED and dies:
+            raise Died
+
+    listen(die)
+    with suppress(Died):
+        sink.append(order(1), stray(2), epoch_id=epoch)
+    listen(None)
+
+    with pytest.raises(RefusedRowsError, match="put other rows there"):
+        sink_of(tmp_path, **way, route_tables="db.*").append(order(1), stray(2), epoch_id=epoch)
+
+    assert (sink.ids("db.orders"), sink.ids("db.others"), stray_ids(sink)) == ([] if dies else [1], [], [2])
+
+
 @pytest.mark.parametrize("options", [{"on_bad_row": "fail"}, {"on_bad_row": "null"}])
 def test_without_a_quarantine_they_fail_the_write(tmp_path: Path, options: dict[str, str]) -> None:
     """They belong to no table that could have a quarantine, and have no value that could become null."""

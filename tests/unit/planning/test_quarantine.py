@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from support.tables.sink import Row, Sink, arrow_batch, embedded_options, epoch,
 from iceberg_ds.catalog.answers import ManyTablesRefusedError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit import together
+from iceberg_ds.commit.commit import exceeded_limit
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.together import TableWrite, commit_tables
 from iceberg_ds.errors import (
@@ -56,6 +58,8 @@ from iceberg_ds.messages import WIRE_VERSION
 from iceberg_ds.metrics.delivery import Reporting
 from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.multi_table.requeue import Target, pending_rows
+from iceberg_ds.parsing import count_or_share
+from iceberg_ds.plan import BadRowPolicy
 from iceberg_ds.planning.plan_write import WriteMode
 from iceberg_ds.planning.quarantine import quarantine_writes
 from iceberg_ds.writers import bad_rows
@@ -853,12 +857,13 @@ def test_catalog_that_cannot_be_reached_for_a_moment_is_asked_again(
 
 
 @pytest.mark.parametrize(
-    ("most", "is_refused"), [(3, True), (4, False), (0.5, True), (0.7, False), (0, True), (0.0, True), (1.0, False)]
+    ("most", "is_refused"),
+    [("3", True), ("4", False), ("66.6%", True), ("67%", False), ("0", True), ("0%", True), ("100%", False)],
 )
 @pytest.mark.parametrize("mode", ["quarantine", "drop"])
-def test_too_many_bad_rows_commit_nothing_anywhere(sink: Sink, mode: str, most: float, is_refused: bool) -> None:  # noqa: FBT001
+def test_too_many_bad_rows_commit_nothing_anywhere(sink: Sink, mode: str, most: str, is_refused: bool) -> None:  # noqa: FBT001
     """A source that broke as a whole would be written into the quarantine as a whole."""
-    sink = quarantining(sink, mode, max_bad_rows=most)
+    sink = quarantining(sink, mode, max_bad_rows=count_or_share(most))
     taken: list[CommitReport] = []
     sink.catalog.reporting = Reporting([("the list", taken.append)])
     messages = tasks(sink, MIXED, [])
@@ -873,6 +878,16 @@ def test_too_many_bad_rows_commit_nothing_anywhere(sink: Sink, mode: str, most: 
     assert sink.ids() == []
     assert quarantined(sink) == []
     assert not any(path.exists() for path in paths_of(messages))
+
+
+@pytest.mark.parametrize("percent", [*range(100)])
+def test_share_allows_as_many_rows_as_it_says(percent: int) -> None:
+    """A write with as many bad rows as its limit allows would fail, because no float is 29 hundredths."""
+    policy = BadRowPolicy(mode="drop", most_share=Decimal(count_or_share(f"{percent}%")))
+    for received in (100, 700, 2_000, 10**12):
+        most = percent * received // 100
+        assert exceeded_limit(policy, most, received) is None
+        assert exceeded_limit(policy, most + 1, received) == f"{percent}%"
 
 
 def test_nulled_rows_count_for_the_limit(sink: Sink) -> None:

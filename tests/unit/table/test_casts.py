@@ -36,6 +36,10 @@ CASES: list[tuple[pa.DataType, pa.DataType, list[Any], list[Any]]] = [
     (TEXT, pa.date32(), ["2026-01-31", "2026-02-30", "0000-01-01"], [dt.date(2026, 1, 31), NO, NO]),
     (TEXT, LOCAL, ["2026-01-01 10:00", "2026-01-01T10:00:00Z"], [MIDNIGHT.replace(hour=10), NO]),
     (TEXT, INSTANT, ["2026-01-01T10:00:00+02:00", "2026-01-01 10:00"], [dt.datetime(2026, 1, 1, 8, tzinfo=UTC), NO]),
+    # No reader in Python holds the year 0 or 10000, which a zone makes of these.
+    (TEXT, INSTANT, ["0001-01-01 00:00+02:00", "9999-12-31 23:59-02:00"], [NO, NO]),
+    (TEXT, INSTANT, ["0001-01-01 00:00Z"], [dt.datetime(1, 1, 1, tzinfo=UTC)]),
+    (TEXT, INSTANT, ["9999-12-31T23:59:59.999999Z"], [dt.datetime.max.replace(tzinfo=UTC)]),
     (LONG, INT, [5, 2**31, -(2**31)], [5, NO, -(2**31)]),
     (LONG, DOUBLE, [7, 2**53 + 1], [7.0, NO]),
     (LONG, pa.decimal128(5, 2), [123, 12345], [Decimal("123.00"), NO]),
