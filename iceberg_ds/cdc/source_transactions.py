@@ -88,11 +88,13 @@ def _ended(feed: pa.Table, *, has_ends: bool) -> pa.Table:
             "expected": pc.if_else(is_end, feed[COUNT], None),
         }
     ).filter(pc.is_valid(feed[TRANSACTION]))
-    found = of_each.group_by("transaction").aggregate([("end", "max"), ("rows", "sum"), ("expected", "max")])
+    # A transaction ends where its end stood first: one that comes again moves it behind none that ended meanwhile.
+    end_of = "min" if has_ends else "max"
+    found = of_each.group_by("transaction").aggregate([("end", end_of), ("rows", "sum"), ("expected", "max")])
     found = pa.table(
         {
             "transaction": found["transaction"],
-            "end": found["end_max"],
+            "end": found[f"end_{end_of}"],
             "rows": found["rows_sum"],
             "expected": found["expected_max"],
         }

@@ -62,6 +62,7 @@ from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.metrics.report import figures_of
 from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
@@ -82,6 +83,8 @@ class TableWrite:
         publish: As `end_commit` takes it.
         renew: Makes the write anew, with a new operation, once its rewrite has become stale and no request for it can
             land any more. None if a stale rewrite is a failure.
+        sources: Identifiers of the tables that these rows could not be written into, if it is the write of a quarantine
+            table. None of them had the epoch or version when it was made.
     """
 
     commits: Sequence[TaskCommit]
@@ -89,6 +92,7 @@ class TableWrite:
     late_keys: pa.Table | None = None
     publish: Publish | None = None
     renew: Callable[[RewriteValidationError], TableWrite] | None = None
+    sources: Sequence[str] = ()
 
     @property
     def table(self) -> str:
@@ -199,11 +203,31 @@ def _commit_first(
         IcebergSinkError: One did not land, and nothing is committed after it.
     """
     for number, write in enumerate(first, start=1):
+        with giving_up(catalog, [*first[number - 1 :], *writes]):
+            for other in writes:
+                if other.table in write.sources and _was_overtaken(catalog, other.commits[0].write):
+                    raise _overtaken(write.table, other.table)
         with giving_up(catalog, [*first[number:], *writes]):
             try:
                 _check_first(write.table, _commit_one(catalog, write, epoch_id))
             except IcebergSinkError as failure:
                 raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
+
+
+def _was_overtaken(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    """Return whether a table has the epoch or version of a write by now."""
+    table = None if write.numbered is None else catalog.find_table(parse_identifier(write.table))
+    if table is None:
+        return False
+    return check_commit_status(table.metadata, write, [], bool).status is CommitStatus.REPLAYED
+
+
+def _overtaken(table: str, source: str) -> CommitConflictError:
+    """Return the error of a quarantine table whose rows another run may have written into their own table."""
+    return CommitConflictError(
+        f"Cannot commit to {table}: another run of the same epoch or version committed to {source} at the same moment, "
+        "maybe with the rows that cannot be written by this one. Let one of them run at a time, and run this again."
+    )
 
 
 def _check_first(table: str, result: CommitResult) -> CommitResult:
@@ -390,6 +414,11 @@ class _Part:
         self.is_first = is_first
 
     @property
+    def sources(self) -> Sequence[str]:
+        """As in `TableWrite`."""
+        return self._write.sources
+
+    @property
     def is_due(self) -> bool:
         """Whether the table still has to get its rows: it does not show them, and its write has not failed."""
         return self.result is None and self.failure is None and not self.is_abandoned
@@ -501,6 +530,12 @@ class _Part:
         self.is_abandoned = True
         with self._failing():
             self._update_due.abandon(self.table_seen)
+
+    def refuse(self, reason: CommitConflictError) -> None:
+        """Give the table up, because another run of the epoch was faster."""
+        with self._failing():
+            self._update_due.abandon(self.table_seen)
+        self.failure = self.failure or reason
 
     def give_up(self, problem: Exception | None) -> None:
         """Give the table up; the last attempt failed with `problem`."""
@@ -631,6 +666,10 @@ class _Together:
 
     def _go_on(self, *, is_exhausted: bool) -> None:
         """Do what the last look at all tables calls for."""
+        replayed = {part.name for part in self._parts if part.result is not None and part.result.was_replayed}
+        for part in self._due:
+            if overtaken := replayed.intersection(part.sources):
+                part.refuse(_overtaken(part.name, min(overtaken)))
         due = self._due
         if self._is_hopeless:
             for part in due:

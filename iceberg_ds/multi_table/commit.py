@@ -35,7 +35,7 @@ from iceberg_ds.messages import (
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.by_driver import appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
-from iceberg_ds.multi_table.record_cut import record_cut
+from iceberg_ds.multi_table.record_cut import record_cut, refuse_rows_without_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import TaskKeys, WriteIdentity
@@ -89,6 +89,8 @@ def commit_routed(
                 epoch = commits[0].epoch
                 all_sent = [plan_and_write(catalog, own, columns, batches, there, mode=mode, epoch=epoch)]
             written[table] = TableWrite(commits=all_sent)
+        if options.of_all.consistent_cut is not None:
+            refuse_rows_without_cut(catalog, options.of_all, written.values())
     writes = [written[table] for table in sorted(written)]
     if not writes and not (unrouted and unrouted.rows):
         logger.info("Nothing to add to any table of route-by=%s", options.column)
@@ -99,7 +101,7 @@ def commit_routed(
             for write, result in zip(writes, results, strict=True)
             if result.was_replayed or result.snapshot_id is not None
         ]
-        record_cut(catalog, options.of_all, landed)
+        record_cut(catalog, options.of_all, landed, is_repeated=any(result.was_replayed for result in results))
     return results
 
 

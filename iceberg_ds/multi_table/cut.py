@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.multi_table.cut_table import OPTION, WRITER, check_columns, find_recorder, place_of, read_cuts
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -83,6 +83,10 @@ def last_complete(
     # Those of a route would say that rows name their tables.
     given = {key: value for key, value in given.items() if not key.startswith(_OF_ROUTE)}
     parsed = parse_options(options_of_call(given[OPTION], given))
+    if isinstance(tables, str):
+        raise OptionError(
+            f"Cannot tell the last complete cut of {tables!r}: give a list of tables, such as [{tables!r}]."
+        )
     names = None if tables is None else [parse_options(options_of_call(name, given)).table for name in tables]
     catalog = connect(catalog_settings(parsed), parsed.reports)
     with catalog.hiding_secrets():
@@ -142,13 +146,22 @@ class _RecordedCut:
             UnsupportedTableError: The snapshot cannot be told or read.
         """
         name = identifier_text(identifier)
-        table = catalog.load_table(identifier) if name in self._by_name else catalog.find_table(identifier)
+        table = catalog.find_table(identifier)
+        if table is None and name in self._by_name:
+            raise TableNotFoundError(
+                f"Cannot read {name} in the last complete cut: there is no such table any more. Name the tables that "
+                "are still there, or a new name of this one."
+            )
         if table is None:
             return None
         metadata = table.metadata
         row = self._by_uuid.get(str(metadata.table_uuid))
         if row is None and name in self._by_name:
-            raise _unreadable(name, "another table has its name by now")
+            raise _unreadable(
+                name,
+                "another table has its name by now",
+                "Give the table its name back, or leave it out until an epoch",
+            )
         if row is None:
             if self._misses(metadata, branch):
                 raise UnsupportedTableError(
@@ -166,7 +179,9 @@ class _RecordedCut:
             )
         if metadata.snapshot_by_id(snapshot_id) is None:
             raise _unreadable(
-                name, f"its snapshot {snapshot_id} is gone: newer epochs have landed meanwhile, or its tag was dropped"
+                name,
+                f"its snapshot {snapshot_id} is gone: newer epochs have landed meanwhile, or its tag was dropped",
+                "Ask for the cut again; if it is gone still, leave the table out until an epoch",
             )
         return snapshot_id
 
@@ -179,5 +194,5 @@ class _RecordedCut:
         return writer.last_marker(metadata, branch, of=own, up_to=self.epoch) is not None
 
 
-def _unreadable(name: str, why: str) -> UnsupportedTableError:
-    return UnsupportedTableError(f"Cannot read {name} in the last complete cut: {why}. Ask for the cut again.")
+def _unreadable(name: str, why: str, way_on: str) -> UnsupportedTableError:
+    return UnsupportedTableError(f"Cannot read {name} in the last complete cut: {why}. {way_on} writes it.")

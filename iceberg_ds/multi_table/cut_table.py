@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count
 
 import pyarrow as pa
 from pyiceberg.expressions import EqualTo, Reference
@@ -34,6 +35,7 @@ from iceberg_ds.snapshots.txn import (
     writer_in,
 )
 from iceberg_ds.table.names import identifier_text
+from iceberg_ds.table.spark_types import convert_type
 
 OPTION = "consistent-cut"
 WRITER = "app_id"
@@ -211,16 +213,25 @@ def refuse_other_use(cut: tuple[str, ...], others: Iterable[tuple[str, ...] | No
 
 
 def check_columns(table: Table) -> None:
-    """Refuse a table that lacks a column.
+    """Refuse a table without the columns of a table of cuts, or with further ones that need a value.
 
     Raises:
         UnsupportedTableError: Names the column.
     """
-    lacks = [column.name for column in COLUMNS if column.name not in {field.name for field in table.schema().fields}]
-    if lacks:
+    there = {field.name: field for field in table.schema().fields}
+    own = {column.name: convert_type(column.dataType, count()) for column in COLUMNS}
+    problems = [f"it lacks column '{name}'" for name in own if name not in there]
+    problems += [
+        f"its column '{name}' is {there[name].field_type}, where {kind} is needed"
+        for name, kind in own.items()
+        if name in there and there[name].field_type != kind
+    ]
+    needed = (name for name, field in there.items() if field.required and (name not in own or name == "snapshot_id"))
+    problems += [f"its column '{name}' is required, and has no value in some rows of a cut" for name in needed]
+    if problems:
         raise UnsupportedTableError(
-            f"Cannot use {identifier_text(table.name())} for option '{OPTION}': it lacks column '{lacks[0]}', so it "
-            "is no table of cuts. Name a table that does not exist: the write creates it."
+            f"Cannot use {identifier_text(table.name())} for option '{OPTION}': {problems[0]}, so it is no table of "
+            "cuts. Name a table that does not exist: the write creates it."
         )
 
 

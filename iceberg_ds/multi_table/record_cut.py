@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -42,14 +42,27 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write, report_replay
 from iceberg_ds.commit.retry import Pace, RetryPolicy
+from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError, TableNotFoundError
 from iceberg_ds.fault_points import FaultPoint, fault_point
-from iceberg_ds.multi_table.cut_table import COLUMNS, ROWS, WRITER, CutWriter, place_of, read_cuts, refuse_other_writer
+from iceberg_ds.messages import TaskCommit
+from iceberg_ds.multi_table.cut_table import (
+    COLUMNS,
+    OPTION,
+    ROWS,
+    WRITER,
+    CutWriter,
+    WriterKind,
+    place_of,
+    read_cuts,
+    refuse_other_writer,
+)
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import DynamicOverwrite, WriteIdentity
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
+from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_head, branch_snapshot_id
-from iceberg_ds.snapshots.txn import TxnMarker, find_last_marker, find_markers, kind_of
+from iceberg_ds.snapshots.txn import TxnMarker, find_last_marker, find_markers, find_stream, kind_of, next_record
 from iceberg_ds.table.names import identifier_text, parse_identifier
 from iceberg_ds.table.requests import CommitRequest
 from iceberg_ds.table.spec_parser import parse_partition_by
@@ -73,7 +86,59 @@ _LONGEST_NAME = 64
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[WriteIdentity]) -> None:
+def refuse_rows_without_cut(catalog: CatalogClient, options: SinkOptions, writes: Iterable[TableWrite]) -> None:
+    """Refuse an epoch, before anything of it is committed, whose rows no cut would have.
+
+    Args:
+        catalog: The catalog of all tables.
+        options: The options of the write, with `consistent-cut`.
+        writes: What tasks have written for the epoch.
+
+    Raises:
+        CommitConflictError: The cut of this epoch, or of a later one, is recorded, and a table lacks the epoch; or the
+            cuts are those of another query.
+        CatalogError: The catalog could not be reached.
+    """
+    due = [write.commits[0].write for write in writes if any(map(_has_changes, write.commits))]
+    cuts = catalog.find_table(place_of(options)) if due else None
+    if cuts is None:
+        return
+    first, name = due[0], identifier_text(cuts.name())
+    numbered, stream, metadata = first.numbered, first.stream, cuts.metadata
+    assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
+    if (
+        stream is not None
+        and next_record(find_stream(metadata, MAIN_BRANCH, stream.name), stream, numbered.writer) is None
+    ):
+        raise CommitConflictError(
+            f"Cannot commit {numbered} of stream '{stream.name}', nothing was committed: {name} has the cuts of "
+            "another query, and a new checkpoint is not accepted, or was before. Restore the checkpoint of that query; "
+            "or set accept-new-checkpoint=true, which counts again once that query has committed without it; or name "
+            f"another table in option '{OPTION}'."
+        )
+    marker = _marker(metadata, first, MAIN_BRANCH)
+    if marker is None or marker.number < numbered.number:
+        return
+    if lacking := [write.table for write in due if not _has_epoch(catalog, write)]:
+        raise CommitConflictError(
+            f"Cannot commit {numbered}, nothing was committed: {name} has the cut of number {marker.number} already, "
+            f"so {', '.join(lacking)} would get rows that no cut has. A number stands for one set of tables. Repeat it "
+            "with the tables that it had; and write others with a higher number, or all in one transaction."
+        )
+
+
+def _has_changes(commit: TaskCommit) -> bool:
+    return bool(commit.counts.to_add or commit.delete_files or commit.rows is not None)
+
+
+def _has_epoch(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    table = catalog.find_table(parse_identifier(write.table))
+    return table is not None and check_commit_status(table.metadata, write, [], bool).status is CommitStatus.REPLAYED
+
+
+def record_cut(
+    catalog: CatalogClient, options: SinkOptions, writes: Sequence[WriteIdentity], *, is_repeated: bool = False
+) -> None:
     """Tag the snapshots of an epoch in all of its tables, which have it, and record the cut.
 
     Does nothing if the cut of this epoch, or of a later one, is recorded.
@@ -83,6 +148,7 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
         options: The options of the write, with `consistent-cut`.
         writes: The writes of the epoch that have put rows into their tables, in this run or in an earlier one; for
             none, there is nothing to record.
+        is_repeated: Whether a table had its rows by an earlier run, which may have written further tables, too.
 
     Raises:
         IcebergSinkError: The cut was not recorded, and a repeated epoch goes on with it. The error has the type of its
@@ -91,7 +157,7 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
     if not writes:
         return
     try:
-        _record(catalog, options, writes)
+        _record(catalog, options, writes, is_repeated=is_repeated)
     except IcebergSinkError as failure:
         raise type(failure)(
             f"The rows of {writes[0].numbered} have landed in all tables, but their cut was not recorded in "
@@ -100,7 +166,9 @@ def record_cut(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Wr
         ) from failure
 
 
-def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[WriteIdentity]) -> None:
+def _record(
+    catalog: CatalogClient, options: SinkOptions, writes: Sequence[WriteIdentity], *, is_repeated: bool
+) -> None:
     place, first = place_of(options), writes[0]
     numbered, writer = first.numbered, CutWriter.of(first)
     assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
@@ -122,7 +190,7 @@ def _record(catalog: CatalogClient, options: SinkOptions, writes: Sequence[Write
         return
     if cuts is not None:
         others = found.keys() - {write.table for write in writes}
-        if marker is not None and marker.number == numbered.number - 1:
+        if marker is not None and marker.number == numbered.number - 1 and not is_repeated:
             others = {name for name in others if found[name]["snapshot_id"] is None}
         branch = options.branch or MAIN_BRANCH
         find = partial(_left_out, cuts=cuts.metadata, branch=branch, write=first)
@@ -163,11 +231,23 @@ def _tag_written(catalog: CatalogClient, rows: Rows, writes: Sequence[WriteIdent
         if snapshot_id is None:
             logger.info("%s has a later epoch than %s, whose cut is left out", write.table, write.numbered)
             return None
-        propose = partial(tag_request, snapshot_id=snapshot_id, write=write)
-        alter_table(catalog, parse_identifier(write.table), propose, loaded=table)
-        rows = _with_row(rows, write.table, table.metadata, snapshot_id)
+        tagged = _tag_epoch(catalog, table, write, snapshot_id)
+        rows = _with_row(rows, write.table, table.metadata, tagged)
         fault_point(FaultPoint.CUT_TAGGED)
     return rows
+
+
+def _tag_epoch(catalog: CatalogClient, table: Table, write: WriteIdentity, snapshot_id: int) -> int:
+    """Tag the snapshot of an epoch, and return it; or the newest one, if it has expired since the table was loaded."""
+    tagged = snapshot_id
+
+    def propose(metadata: TableMetadata) -> CommitRequest | None:
+        nonlocal tagged
+        tagged = _or_newest(metadata, _shown(write), snapshot_id) or snapshot_id
+        return tag_request(metadata, snapshot_id=tagged, write=write)
+
+    alter_table(catalog, parse_identifier(write.table), propose, loaded=table)
+    return tagged
 
 
 def _with_epoch(catalog: CatalogClient, write: WriteIdentity) -> tuple[Table, int | None]:
@@ -195,7 +275,7 @@ def _with_epoch(catalog: CatalogClient, write: WriteIdentity) -> tuple[Table, in
             if last is not None and last.number > numbered.number:  # an old version runs again, or a second driver
                 return table, None
             if last is not None and last.number == numbered.number:
-                return table, _snapshot_at(metadata, branch, last)
+                return table, _or_newest(metadata, branch, last.snapshot_id)
             problem = CommitConflictError(
                 f"{write.table} does not have the rows of {numbered} any more: somebody has rolled branch '{branch}' "
                 "back, or replaced the table. Set it to a snapshot that has them."
@@ -247,13 +327,14 @@ def _with_row(rows: Rows, table: str, metadata: TableMetadata, snapshot_id: int)
     return {**others, table: {"table_name": table, "table_uuid": uuid, "snapshot_id": snapshot_id}}
 
 
-def tag_prefix(app_id: str) -> str:
-    """Return how the names of a writer's tags begin; the number of the epoch follows."""
-    safe = _UNSAFE.sub("_", app_id)
-    if safe != app_id or len(safe) > _LONGEST_NAME:
+def tag_prefix(writer: CutWriter) -> str:
+    """Return how the names of a writer's tags begin; the number of the epoch or version follows."""
+    safe = _UNSAFE.sub("_", writer.app_id)
+    if safe != writer.app_id or len(safe) > _LONGEST_NAME:
         # Two names must not share tags because they differ in what is left out.
-        safe = f"{safe[:_LONGEST_NAME]}-{hashlib.blake2b(app_id.encode(), digest_size=4).hexdigest()}"
-    return f"{safe}-epoch-"
+        safe = f"{safe[:_LONGEST_NAME]}-{hashlib.blake2b(writer.app_id.encode(), digest_size=4).hexdigest()}"
+    # A stream and an application may have one name, each with a table of cuts of its own.
+    return f"{safe}-{'version' if writer.kind is WriterKind.APPLICATION else 'epoch'}-"
 
 
 def tag_request(
@@ -269,7 +350,7 @@ def tag_request(
     """
     if write.numbered is None:
         return None
-    prefix = tag_prefix(CutWriter.of(write).app_id)
+    prefix = tag_prefix(CutWriter.of(write))
     tags = {
         name: ref.snapshot_id
         for name, ref in metadata.refs.items()
@@ -338,17 +419,17 @@ def _left_out(
     in_cut = -1 if recorded is None else recorded.number
     if told is not None and all(one is None or one.number <= in_cut for one in (marker, lost)):
         return told
-    return None if marker is None or lost is not None else _snapshot_at(metadata, branch, marker)
+    return None if marker is None or lost is not None else _or_newest(metadata, branch, marker.snapshot_id)
 
 
-def _snapshot_at(metadata: TableMetadata, branch: str, marker: TxnMarker) -> int | None:
+def _or_newest(metadata: TableMetadata, branch: str, snapshot_id: int) -> int | None:
     """Return the snapshot of an epoch.
 
     If it has expired before it was tagged, the newest one of the branch takes its place. It has no rows of later
     epochs: none begins before the cut of this one is recorded.
     """
-    if metadata.snapshot_by_id(marker.snapshot_id) is not None:
-        return marker.snapshot_id
+    if metadata.snapshot_by_id(snapshot_id) is not None:
+        return snapshot_id
     head = branch_head(metadata, branch)
     return None if head is None else head.snapshot_id
 

@@ -31,7 +31,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.cut_table import refuse_other_use, refuse_unfit_cut
-from iceberg_ds.multi_table.record_cut import record_cut
+from iceberg_ds.multi_table.record_cut import record_cut, refuse_rows_without_cut
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
@@ -416,8 +416,9 @@ class Transaction:
                 self._commit_lines(self._catalog, due)
         if self._catalog is not None and self._of_cut is not None:
             landed = [line.plan.write for line in self._lines if line.has_rows]
+            is_repeated = any(line.result.was_replayed for line in self._lines)
             with self._catalog.hiding_secrets():
-                record_cut(self._catalog, self._of_cut, landed)
+                record_cut(self._catalog, self._of_cut, landed, is_repeated=is_repeated)
         tables = tuple(line.result for line in self._lines)
         self._result = TransactionResult(tables=tables, seconds=time.monotonic() - self._started)
         logger.info("%s", self._result)
@@ -431,6 +432,8 @@ class Transaction:
                 quarantines, own = quarantine_writes(catalog, sent, options.__getitem__)
                 for line, write in zip(due, own, strict=True):
                     line.commits = write.commits
+                if self._of_cut is not None:
+                    refuse_rows_without_cut(catalog, self._of_cut, own)
                 writes = [line.ready() for line in due]
             results = commit_tables(catalog, writes, first=quarantines)
         finally:

@@ -166,7 +166,7 @@ def quarantine_writes(
             if due := _due(catalog, table[0], sources):
                 tables = [source.write.table for source in due if source.write is not None]
                 own = options_of(min(tables)) if tables or unrouted is None else unrouted.options
-                made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))
+                made.append(TableWrite(commits=[_written(catalog, own, table[0], due)], sources=tables))
     except BaseException:
         for given_up in made:
             give_up_write(catalog, given_up.table, given_up.commits)

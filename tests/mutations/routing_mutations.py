@@ -5,6 +5,8 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _ROUTE = "unit/multi_table/test_route.py::"
+_CUT = "unit/multi_table/test_cut.py::"
+_REQUEUE = "unit/multi_table/test_requeue.py::"
 _NEW_COLUMNS = "unit/multi_table/test_new_columns.py::"
 _UNROUTED = "unit/multi_table/test_unrouted.py::"
 _FEEDS = "properties/test_routes.py::test_every_row_is_once_in_its_table"
@@ -146,6 +148,62 @@ ROUTING = (
         before="        shared = {option: value for option, value in self._raw.items() if option not in unused}\n",
         after="        shared = self._raw\n",
         tests=(_UNROUTED + "test_table_may_treat_bad_rows_in_its_own_way",),
+    ),
+    Mutation(
+        name="rows land under a number whose cut is recorded without them",
+        file="multi_table/record_cut.py",
+        before="    if lacking := [write.table for write in due if not _has_epoch(catalog, write)]:\n",
+        after="    if lacking := [*()]:\n",
+        tests=(_CUT + "test_rows_that_no_cut_would_have_are_refused",),
+    ),
+    Mutation(
+        name="the cut of a repeated epoch lacks tables that its first run has written",
+        file="multi_table/record_cut.py",
+        before=" - 1 and not is_repeated:\n",
+        after=" - 1:\n",
+        tests=(_CUT + "test_repeated_epoch_with_a_table_less_has_the_rows_of_that_table",),
+    ),
+    Mutation(
+        name="rows of a new checkpoint land whose cut is refused",
+        file="multi_table/record_cut.py",
+        before="    if stream is not None and next_record(",
+        after="    if stream is None and next_record(",
+        tests=(_CUT + "test_checkpoint_whose_cut_is_refused_is_refused_before_rows_land",),
+    ),
+    Mutation(
+        name="a snapshot that has expired is tagged until the last try",
+        file="multi_table/record_cut.py",
+        before="        tagged = _or_newest(metadata, _shown(write), snapshot_id) or snapshot_id\n",
+        after="        tagged = snapshot_id\n",
+        tests=(_CUT + "test_snapshot_that_expires_before_its_tag_gives_way_to_the_newest",),
+    ),
+    Mutation(
+        name="a table of cuts may have columns of other types",
+        file="multi_table/cut_table.py",
+        before="        if name in there and there[name].field_type != kind\n",
+        after="        if name not in own\n",
+        tests=(_CUT + "test_table_with_unfit_columns_is_refused_before_rows_are_written",),
+    ),
+    Mutation(
+        name="a stream and an application of one name drop each other's tags",
+        file="multi_table/record_cut.py",
+        before="-{'version' if writer.kind is WriterKind.APPLICATION else 'epoch'}-",
+        after="-epoch-",
+        tests=(_CUT + "test_names_of_tags_are_safe_and_apart",),
+    ),
+    Mutation(
+        name="a row that another run wrote goes to the quarantine, too, in one request",
+        file="commit/together.py",
+        before="            if overtaken := replayed.intersection(part.sources):\n",
+        after="            if overtaken := replayed.intersection(()):\n",
+        tests=(_REQUEUE + "test_row_that_a_call_at_the_same_time_wrote_stays_out_of_the_quarantine",),
+    ),
+    Mutation(
+        name="a row that another run wrote goes to the quarantine, too, before the tables",
+        file="commit/together.py",
+        before="                if other.table in write.sources and _was_overtaken(catalog, other.commits[0].write):\n",
+        after="                if other.table not in write.sources:\n",
+        tests=(_REQUEUE + "test_row_that_a_call_at_the_same_time_wrote_stays_out_of_the_quarantine",),
     ),
     Mutation(
         name="the table of a cut gets bad rows",

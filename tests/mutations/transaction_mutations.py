@@ -125,6 +125,13 @@ TRANSACTIONS = (
         tests=(_SEVERAL,),
     ),
     Mutation(
+        name="a transaction of the source ends where its end came last",
+        file="cdc/source_transactions.py",
+        before='    end_of = "min" if has_ends else "max"\n',
+        after='    end_of = "max"\n',
+        tests=("properties/test_whole_transactions.py::test_end_that_comes_again_lets_no_transaction_overtake",),
+    ),
+    Mutation(
         name="a transaction of the source overtakes one that ended before it",
         file="cdc/source_transactions.py",
         before='        whole = whole.filter(pc.less(ended["end"], barrier))\n',

@@ -252,3 +252,18 @@ def test_columns_change_freely_while_nothing_is_held() -> None:
     held = held_with(pa.array([], pa.string()))
     for new in (held_with(pa.array([{"a": 1}], A)), held_with(pa.array([1])).rename_columns(["other", *dict(FACTS)])):
         assert held_and_new(held, new) == new
+
+
+def test_end_that_comes_again_lets_no_transaction_overtake() -> None:
+    """The orders of a later transaction would be seen before the customers of one that it rests on."""
+    ends = {"a": [(3, 3), (8, 3)], "b": [(6, 1)]}  # where they stand, and how many rows they count
+    rows = [{"id": at, TRANSACTION: name, POSITION: at, IS_END: False} for name, at in (("a", 1), ("a", 2), ("b", 5))]
+    rows += [
+        {"id": at, TRANSACTION: name, POSITION: at, IS_END: True, COUNT: count}
+        for name, found in ends.items()
+        for at, count in found
+    ]
+
+    split = split_transactions(pa.Table.from_pylist(rows, schema=SCHEMA), has_ends=True)
+
+    assert (len(split.whole), len(split.held)) == (0, len(rows))

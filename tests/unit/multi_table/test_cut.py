@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertRefSnapshotId
+from pyiceberg.table.update.schema import UpdateSchema
+from pyiceberg.types import LongType, StringType
 from support.spark.local_frame import without_moving_rows
 from support.tables import routed
+from support.tables.changes_by_others import expire
 from support.tables.routed import RoutedSink, customer, order
 from support.tables.shop import ORDERS, TABLES, Shop, frame
-from support.tables.sink import QUERY
+from support.tables.sink import QUERY, Sink, embedded_options
 
 import iceberg_ds
 from iceberg_ds.catalog.answers import CommitRefusedError
@@ -28,12 +32,14 @@ from iceberg_ds.errors import (
     UnsupportedTableError,
 )
 from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.multi_table.cut_table import CutWriter, WriterKind
 from iceberg_ds.multi_table.record_cut import KEPT_TAGS, tag_prefix
 from iceberg_ds.table.names import parse_identifier
 
 pytestmark = pytest.mark.usefixtures("waits")
 
 CUTS = "meta.cuts"
+BY_QUERY = CutWriter(app_id=QUERY, kind=WriterKind.QUERY)
 BOTH = ("db.customers", "db.orders")
 WAYS = pytest.mark.parametrize("way", [None, "one_by_one"])
 
@@ -137,7 +143,7 @@ def test_epochs_without_the_option_are_in_the_next_cut(sink: RoutedSink, last: A
     cut = last()
     assert ids_at(sink, cut) == {"db.customers": [0, 1], "db.orders": [0, 1, 2]}
     refs = sink.catalog.load_table(("db", "customers")).refs()
-    assert refs[f"{tag_prefix(QUERY)}2"].snapshot_id == first
+    assert refs[f"{tag_prefix(BY_QUERY)}2"].snapshot_id == first
     sink.catalog.raw.drop_table("db.customers")
     sink.append(order(4), epoch_id=4)
     assert ids_at(sink, last("db.orders")) == {"db.orders": [0, 1, 2, 4]}
@@ -308,7 +314,7 @@ def test_last_tags_are_kept(sink: RoutedSink) -> None:
     for number in range(KEPT_TAGS + 2):
         sink.append(order(number), *([customer(number)] if number == 0 else []), epoch_id=number)
 
-    prefix = tag_prefix(QUERY)
+    prefix = tag_prefix(BY_QUERY)
     orders, customers = (set(sink.catalog.load_table(("db", name)).refs()) for name in ("orders", "customers"))
     assert orders == {"main", *(f"{prefix}{number}" for number in range(2, KEPT_TAGS + 2))}
     assert customers == {"main", f"{prefix}0"}
@@ -342,7 +348,7 @@ def test_tag_is_set_under_the_condition_that_it_is_as_seen(sink: RoutedSink, mon
     for number in range(KEPT_TAGS + 1):
         sink.append(order(number), epoch_id=number)
 
-    prefix = tag_prefix(QUERY)
+    prefix = tag_prefix(BY_QUERY)
     assert {f"{prefix}{number}" for number in range(KEPT_TAGS + 1)} <= set(sent)
     assert sent.count(f"{prefix}0") == 2  # set, and dropped
 
@@ -505,7 +511,7 @@ def test_table_that_was_dropped_or_replaced_is_named(sink: RoutedSink, last: Ask
     """A reader would get a snapshot of another table."""
     sink.append(order(1), customer(7), epoch_id=0)
     sink.catalog.raw.drop_table("db.orders")
-    with pytest.raises(TableNotFoundError, match=r"db\.orders does not exist"):
+    with pytest.raises(TableNotFoundError, match=r"db\.orders in the last complete cut: there is no such table"):
         last()
     assert last("db.customers") is not None
 
@@ -520,7 +526,7 @@ def test_snapshot_that_is_gone_is_named(sink: RoutedSink, last: Ask, tmp_path: P
     cut = last()
     RoutedSink.of(tmp_path).append(order(2))
     table = sink.catalog.load_table(("db", "orders"))
-    table.manage_snapshots().remove_tag(f"{tag_prefix(QUERY)}0").commit()
+    table.manage_snapshots().remove_tag(f"{tag_prefix(BY_QUERY)}0").commit()
     assert cut is not None
     table.maintenance.expire_snapshots().by_id(cut.snapshots["db.orders"] or 0).commit()
 
@@ -569,6 +575,119 @@ def test_table_of_something_else_is_refused_before_rows_are_written(tmp_path: Pa
         RoutedSink.of(tmp_path, consistent_cut="db.customers").append(order(1), epoch_id=0)
     with pytest.raises(UnsupportedTableError, match="no table of cuts"):
         last(place="db.customers")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            lambda update: update.delete_column("epoch").add_column("epoch", StringType()),
+            "'epoch' is string, where long",
+        ),
+        (lambda update: update.update_column("snapshot_id", required=True), "'snapshot_id' is required"),
+        (lambda update: update.add_column("more", LongType(), required=True), "'more' is required"),
+    ],
+)
+def test_table_with_unfit_columns_is_refused_before_rows_are_written(
+    sink: RoutedSink, change: Callable[[UpdateSchema], object], problem: str
+) -> None:
+    """Every epoch would land, and its cut never."""
+    sink.append(order(0), epoch_id=0)
+    with sink.catalog.load_table(("meta", "cuts")).update_schema(allow_incompatible_changes=True) as update:
+        change(update)
+
+    with pytest.raises(UnsupportedTableError, match=rf"Cannot use meta\.cuts .* its column {problem}"):
+        sink.append(order(1), epoch_id=1)
+    assert sink.ids("db.orders") == [0]
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize("number", [3, 5])
+def test_rows_that_no_cut_would_have_are_refused(tmp_path: Path, last: Ask, number: int, *, is_stream: bool) -> None:
+    """Each later cut would be of two epochs: that of a number is recorded once, and has what its tables had then."""
+
+    def put(number: int, *rows: Mapping[str, object]) -> RoutedSink:
+        numbered = {} if is_stream else {"txn_app_id": "app", "txn_version": str(number)}
+        sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, **numbered)
+        sink.append(*rows, epoch_id=number if is_stream else None)
+        return sink
+
+    put(0, order(0), customer(0))
+    put(5, order(5))
+    with pytest.raises(
+        CommitConflictError, match=r"nothing was committed: .*db\.customers would get rows that no cut has"
+    ):
+        put(number, order(5), customer(5))
+    assert put(5, order(5)).ids("db.customers") == [0]
+
+    sink = put(6, order(6), customer(6))
+    assert ids_at(sink, last()) == {"db.orders": [0, 5, 6], "db.customers": [0, 6]}
+
+
+@pytest.mark.usefixtures("_heard")
+def test_repeated_epoch_with_a_table_less_has_the_rows_of_that_table(sink: RoutedSink, last: Ask) -> None:
+    """The cut would say that the epoch is complete, without the rows that its first run has written."""
+    sink.append(order(0), customer(0), epoch_id=0)
+    dying_at(FaultPoint.CUT_BEGUN)
+    with pytest.raises(KeyboardInterrupt):
+        sink.append(order(1), customer(1), epoch_id=1)
+    listen(None)
+
+    sink.append(order(1), epoch_id=1)
+
+    assert ids_at(sink, last()) == {"db.orders": [0, 1], "db.customers": [0, 1]}
+
+
+def test_checkpoint_whose_cut_is_refused_is_refused_before_rows_land(
+    tmp_path: Path, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows would land in tables that the query before it did not write, and their cut never."""
+    sink = RoutedSink.of(tmp_path, consistent_cut=CUTS, stream_name="sales", accept_new_checkpoint="true")
+    sink.append(order(0), customer(0), epoch_id=0)
+    for query, rows in (("second", [order(1)]), ("third", [customer(1)])):
+        monkeypatch.setattr(routed, "QUERY", query)
+        if query == "third":
+            break
+        sink.append(*rows, epoch_id=0)
+
+    with pytest.raises(CommitConflictError, match=r"nothing was committed: meta\.cuts has the cuts of another query"):
+        sink.append(*rows, epoch_id=0)
+    assert ids_at(sink, last()) == {"db.orders": [0, 1], "db.customers": [0]}
+    assert sink.ids("db.customers") == [0]
+
+
+def test_snapshot_that_expires_before_its_tag_gives_way_to_the_newest(
+    sink: RoutedSink, last: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tag would be refused until the last try, although a repeated epoch finds out what to tag."""
+    sink.append(order(0), epoch_id=0)
+    real, left = CatalogClient.send, [0]
+
+    def expire_first(self: CatalogClient, table: Table, requirements: Any, updates: Any) -> Any:
+        if left and any(getattr(update, "ref_name", "").endswith("epoch-1") for update in updates):
+            left.pop()
+            sink.catalog.reading_anew().load_table(("db", "orders")).append(table.scan().to_arrow().slice(0, 0))
+            expire(
+                Sink(
+                    catalog=sink.catalog,
+                    options=replace(embedded_options(Path(str(sink.options.of_all.warehouse))), table=("db", "orders")),
+                )
+            )
+        return real(self, table, requirements, updates)
+
+    monkeypatch.setattr(CatalogClient, "send", expire_first)
+    sink.append(order(1), epoch_id=1)
+
+    assert not left
+    assert ids_at(sink, last()) == {"db.orders": [0, 1]}
+
+
+def test_text_is_no_list_of_tables(sink: RoutedSink) -> None:
+    """Each of its letters would be taken for a table."""
+    sink.append(order(0), epoch_id=0)
+    options = {"warehouse": str(sink.options.of_all.warehouse), "consistent-cut": CUTS}
+    with pytest.raises(OptionError, match=r"give a list of tables, such as \['db.orders'\]"):
+        iceberg_ds.last_complete("db.orders", options=options)
 
 
 def test_table_with_another_partitioning_is_refused_before_rows_are_written(sink: RoutedSink) -> None:
@@ -701,8 +820,12 @@ def test_table_of_the_cut_has_no_name_of_quarantine_tables(tmp_path: Path, cut: 
 @pytest.mark.parametrize("other", ["a b", "a/b", "ä", "x" * 100])
 def test_names_of_tags_are_safe_and_apart(other: str) -> None:
     """Other engines could not name a tag, or two writers would drop each other's."""
-    prefix = tag_prefix(other)
+
+    def prefix_of(name: str, kind: WriterKind = WriterKind.STREAM) -> str:
+        return tag_prefix(CutWriter(app_id=name, kind=kind))
+
+    prefix = prefix_of(other)
     assert prefix.isascii()
     assert all(letter.isalnum() or letter in "_-" for letter in prefix)
-    assert len({prefix, tag_prefix(f"{other}b"), tag_prefix("a_b")}) == 3
-    assert tag_prefix("app-1") == "app-1-epoch-"
+    assert len({prefix, prefix_of(f"{other}b"), prefix_of("a_b"), prefix_of(other, WriterKind.APPLICATION)}) == 4
+    assert prefix_of("app-1") == "app-1-epoch-"

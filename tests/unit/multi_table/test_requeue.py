@@ -19,7 +19,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.types import StructField, StructType
 from support.checks.reader import rows_of
 from support.spark.requeued_frame import BIG, Frame, Session, mend, requeued
-from support.tables.bad_rows import SENT, TABLE, commit, quarantining, sent, write
+from support.tables.bad_rows import SENT, TABLE, commit, quarantined, quarantining, sent, write
 from support.tables.changes_by_others import (
     cherry_pick,
     drop_branch,
@@ -35,7 +35,7 @@ from support.tables.changes_by_others import (
 from support.tables.sink import Sink, embedded_options, epoch
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.errors import CommitConflictError, OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.multi_table.requeue import Passed, RequeueResult, Target, pending_rows, requeue, row_texts
 from iceberg_ds.planning.plan_write import WriteMode
@@ -117,6 +117,33 @@ def test_null_that_was_sent_comes_back_as_null(sink: Sink) -> None:
     requeued(made)
 
     assert {row["id"]: row["kind"] for row in rows_of(made.table())} == {1: None, 2: None, 3: "new"}
+
+
+@pytest.mark.parametrize("is_together", [True, False])
+def test_row_that_a_call_at_the_same_time_wrote_stays_out_of_the_quarantine(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, *, is_together: bool
+) -> None:
+    """The next call would write it a second time."""
+    monkeypatch.setattr(CatalogClient, "takes_many_tables", is_together)
+    sink = quarantining(sink)
+    write(sink, sent(("1", BIG, None)), of_epoch=epoch(0))
+    tasks_left = 2  # that of the table, which was looked at after it, and that of the quarantine
+
+    def other_call(step: FaultPoint) -> None:
+        nonlocal tasks_left
+        tasks_left -= step is FaultPoint.TASK_WRITTEN
+        if not tasks_left:
+            listen(None)
+            mend(sink)
+            requeued(sink)
+
+    listen(other_call)
+    with pytest.raises(CommitConflictError, match=r"another run .* committed to db\.t at the same"):
+        requeued(sink)
+
+    assert (sink.ids(), len(quarantined(sink))) == ([1], 1)
+    assert requeued(sink).rows == 0
+    assert sink.ids() == [1]
 
 
 @pytest.mark.parametrize("word", ["quarantine", "Quarantine"])
