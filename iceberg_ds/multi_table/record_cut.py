@@ -58,7 +58,7 @@ from iceberg_ds.multi_table.cut_table import (
     refuse_other_writer,
 )
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import DynamicOverwrite, WriteIdentity
+from iceberg_ds.plan import DynamicOverwrite, StreamName, WriteIdentity
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_head, branch_snapshot_id
@@ -106,10 +106,7 @@ def refuse_rows_without_cut(catalog: CatalogClient, options: SinkOptions, writes
     first, name = due[0], identifier_text(cuts.name())
     numbered, stream, metadata = first.numbered, first.stream, cuts.metadata
     assert numbered is not None  # noqa: S101  # checked by `refuse_unfit_cut`
-    if (
-        stream is not None
-        and next_record(find_stream(metadata, MAIN_BRANCH, stream.name), stream, numbered.writer) is None
-    ):
+    if stream is not None and _is_displaced(metadata, stream, numbered.writer):
         raise CommitConflictError(
             f"Cannot commit {numbered} of stream '{stream.name}', nothing was committed: {name} has the cuts of "
             "another query, and a new checkpoint is not accepted, or was before. Restore the checkpoint of that query; "
@@ -125,6 +122,11 @@ def refuse_rows_without_cut(catalog: CatalogClient, options: SinkOptions, writes
             f"so {', '.join(lacking)} would get rows that no cut has. A number stands for one set of tables. Repeat it "
             "with the tables that it had; and write others with a higher number, or all in one transaction."
         )
+
+
+def _is_displaced(cuts: TableMetadata, stream: StreamName, query_id: str) -> bool:
+    """Return whether the cuts of a stream are those of another query, in whose place this one may not come."""
+    return next_record(find_stream(cuts, MAIN_BRANCH, stream.name), stream, query_id) is None
 
 
 def _has_changes(commit: TaskCommit) -> bool:

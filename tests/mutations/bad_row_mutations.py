@@ -109,8 +109,8 @@ BAD_ROWS = (
     Mutation(
         name="rows for the quarantine table are left behind by the commit",
         file="planning/quarantine.py",
-        before="                made.append(TableWrite(commits=[_written(catalog, own, table[0], due)]))\n",
-        after="                _written(catalog, own, table[0], due)\n",
+        before="made.append(TableWrite(commits=[_written(catalog, own, table[0], due)], sources=tables))\n",
+        after="_written(catalog, own, table[0], due)\n",
         tests=(_KINDS, _REPLAY),
     ),
     Mutation(

@@ -129,7 +129,7 @@ MANY_TABLES = (
     Mutation(
         name="the cut names the newest snapshot in place of the epoch's",
         file="multi_table/record_cut.py",
-        before="    if metadata.snapshot_by_id(marker.snapshot_id) is not None:\n",
+        before="    if metadata.snapshot_by_id(snapshot_id) is not None:\n",
         after="    if False:\n",
         tests=(_CUT + "test_rows_of_other_writers_are_not_in_the_cut",),
     ),
@@ -143,7 +143,7 @@ MANY_TABLES = (
     Mutation(
         name="tables that an epoch without the option has written keep their entries of the last cut",
         file="multi_table/record_cut.py",
-        before="        if marker is not None and marker.number == numbered.number - 1:\n",
+        before="        if marker is not None and marker.number == numbered.number - 1 and not is_repeated:\n",
         after="        if True:\n",
         tests=(
             _CUT + "test_epochs_without_the_option_are_in_the_next_cut",
@@ -283,8 +283,8 @@ MANY_TABLES = (
     Mutation(
         name="a route leaves its cut out",
         file="multi_table/commit.py",
-        before="    if options.of_all.consistent_cut is not None:\n",
-        after="    if False:\n",
+        before="        record_cut(catalog, options.of_all, landed, is_repeated",
+        after="        dict(landed=landed, is_repeated",
         tests=(_CUT + "test_cut_names_the_snapshots_of_the_last_epoch", _CUTS),
     ),
     Mutation(

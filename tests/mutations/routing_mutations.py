@@ -166,8 +166,8 @@ ROUTING = (
     Mutation(
         name="rows of a new checkpoint land whose cut is refused",
         file="multi_table/record_cut.py",
-        before="    if stream is not None and next_record(",
-        after="    if stream is None and next_record(",
+        before="    if stream is not None and _is_displaced(",
+        after="    if stream is None and _is_displaced(",
         tests=(_CUT + "test_checkpoint_whose_cut_is_refused_is_refused_before_rows_land",),
     ),
     Mutation(
