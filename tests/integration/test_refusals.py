@@ -208,13 +208,12 @@ def test_unsupported_types_are_all_named_in_one_error(spark: SparkSession, house
     """A column would be cast silently, or the error would come from inside of a task."""
     rows = spark.sql(
         "SELECT 1 AS id, INTERVAL '1' DAY AS day, INTERVAL '1' YEAR AS year, NULL AS nothing, "
-        "parse_json('1') AS json, array(named_struct('v', parse_json('1'))) AS deep, "
-        "'a' COLLATE UTF8_LCASE AS folded"
+        "array(named_struct('v', INTERVAL '1' DAY)) AS deep, 'a' COLLATE UTF8_LCASE AS folded"
     )
 
     text = refusal(writer_of(rows, house))
 
-    for column in ("day", "year", "nothing", "json", "deep", "folded"):
+    for column in ("day", "year", "nothing", "deep", "folded"):
         assert f"column '{column}' holds" in text
     assert "column 'id'" not in text
     assert not house.has_table()
