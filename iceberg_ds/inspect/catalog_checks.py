@@ -14,7 +14,6 @@ from pathlib import Path
 from pyiceberg.table import Table
 from pyiceberg.table.update import AssertTableUUID
 from pyspark.sql.types import StructType
-from sqlalchemy.engine import make_url
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
@@ -23,6 +22,7 @@ from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, confi
 from iceberg_ds.error_hints import Cause, Service, catalog_service, hint_for
 from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.inspect.checklist import Check, CheckFailedError, Checklist, CheckWarnedError, NotTriedError, within
+from iceberg_ds.inspect.existing_catalog import missing_database
 from iceberg_ds.inspect.machine_checks import missing_folders, quick_properties, remove_folders
 from iceberg_ds.inspect.scratch import ScratchTables
 from iceberg_ds.io.local_paths import is_local
@@ -101,19 +101,13 @@ def checked_catalog(checklist: Checklist, options: SinkOptions) -> Iterator[Cata
     settings = catalog_settings(options)
     configured = configured_properties(settings)
     checklist.secrets.update(configured)
-    missing = _missing_file(settings)
+    missing = missing_database(settings)
     quick = quick_properties({}, configured.get("warehouse", ""))
     settings = _with(settings, {key: value for key, value in quick.items() if key not in configured})
     with tempfile.TemporaryDirectory(prefix="iceberg-ds-check-") as folder:
         if missing is not None:
             settings = _with(settings, {"uri": f"{_SQLITE}{folder}/catalog.db"})
         yield _connect(checklist, settings, options, missing)
-
-
-def _missing_file(settings: CatalogSettings) -> Path | None:
-    uri = dict(settings.properties).get("uri", "")
-    path = Path(make_url(uri).database or "") if uri.startswith(_SQLITE) else None
-    return path if path is not None and not path.exists() else None
 
 
 def _with(settings: CatalogSettings, more: Mapping[str, str]) -> CatalogSettings:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
-from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pyiceberg.table import Table
@@ -22,10 +21,10 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
+from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.error_hints import hint_for
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
+from iceberg_ds.inspect.existing_catalog import connect_to_existing
 from iceberg_ds.inspect.file_counts import FileCounter, SnapshotCounts
 from iceberg_ds.inspect.forecast import Forecast, forecast_of, outlook
 from iceberg_ds.messages import FUTURE_MS
@@ -279,9 +278,7 @@ class HealthReader:
             CatalogError: The catalog could not be reached or refused.
             DataFileError: A manifest or the manifest list cannot be read.
         """
-        settings = catalog_settings(self._options)
-        self._require_database(settings)
-        catalog = connect(settings)
+        catalog = connect_to_existing(self._options)
         with catalog.hiding_secrets():
             return self._read(catalog)
 
@@ -309,34 +306,12 @@ class HealthReader:
             f"`iceberg-ds verify {shlex.quote(self.table)}` names every file that is missing or damaged."
         )
 
-    def _require_database(self, settings: CatalogSettings) -> None:
-        """Refuse a catalog in a file that does not exist: to connect to it would make it, and its folder."""
-        database = _database_file(configured_properties(settings).get("uri", ""))
-        if database is not None and not database.exists():
-            raise OptionError(
-                f"Cannot look at {self.table}: there is no catalog in folder {database.parent} (no file "
-                f"{database.name}), and looking makes none. Correct option 'warehouse' or 'catalog.uri', or describe "
-                "another catalog by 'catalog.*' options."
-            )
-
     def _require_branch(self, metadata: TableMetadata) -> None:
         branches = [name for name, ref in metadata.refs.items() if ref.snapshot_ref_type is SnapshotRefType.BRANCH]
         if self.branch not in {*branches, MAIN_BRANCH}:
             found = ", ".join(f"'{name}'" for name in sorted({*branches, MAIN_BRANCH}))
             kind = "a tag, which no commit moves" if self.branch in metadata.refs else "no branch of it"
             raise OptionError(f"Cannot look at {self.table}: '{self.branch}' is {kind}. Its branches: {found}.")
-
-
-def _database_file(uri: str) -> Path | None:
-    """Return the file of a catalog in SQLite, such as the embedded one; None for other catalogs."""
-    if not uri.startswith("sqlite"):
-        return None
-    from sqlalchemy.engine import make_url  # noqa: PLC0415  # catalogs without a database need none of it
-
-    with suppress(Exception):  # the catalog itself says better what is wrong with the address
-        database = make_url(uri).database or ""
-        return None if database in {"", ":memory:"} or database.startswith("file:") else Path(database).absolute()
-    return None
 
 
 def _now_ms() -> int:

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.inspect.catalog_checks import check_growth
 from iceberg_ds.inspect.checklist import Checklist, CheckResult, CheckWarnedError, NotTriedError
 from iceberg_ds.inspect.contents import Contents, ListedFile, counted, found, read_contents
 from iceberg_ds.inspect.data_files import Look, kind, look_at, metadata_problems, metric_problems, statistics_problems
+from iceberg_ds.inspect.existing_catalog import connect_to_existing
 from iceberg_ds.inspect.lineage_checks import UNIQUE_ROW_IDS, check_row_ids, check_unique_row_ids
 from iceberg_ds.inspect.metadata_checks import (
     continuity_problems,
@@ -412,7 +412,7 @@ def _verify(
     checklist: Checklist, options: SinkOptions, scope: Scope
 ) -> tuple[CatalogClient | None, Contents | None, tuple[Orphan, ...]]:
     def load() -> tuple[str, tuple[CatalogClient, Table, float]]:
-        catalog = connect(catalog_settings(options)).reading_anew()
+        catalog = connect_to_existing(options).reading_anew()
         table, load_ms = timed(lambda: catalog.load_table(options.table))
         return _described(table), (catalog, table, load_ms)
 

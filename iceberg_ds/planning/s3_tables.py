@@ -17,7 +17,8 @@ from iceberg_ds.plan import WriteIdentity
 logger = logging.getLogger(__name__)
 
 _CODECS_NOT_COMPACTED = ("brotli", "lz4")
-_warned: set[str] = set()  # tables that this process has warned about; Spark's planner goes on from write to write
+# What this process has warned about, by table; Spark's planner goes on from write to write.
+_warned: set[tuple[str, str]] = set()
 
 
 def hindrances(write: WriteIdentity, schema: Schema) -> list[str]:
@@ -25,7 +26,7 @@ def hindrances(write: WriteIdentity, schema: Schema) -> list[str]:
     fixed = [name for name in schema.column_names if isinstance(schema.find_type(name), FixedType)]
     found = []
     if write.delete_spec_id is not None:
-        found.append("equality deletes (option 'keys'): use iceberg_ds.upsert, or publish-converted=true")
+        found.append("equality deletes (option 'keys'): use iceberg_ds.upsert")
     if write.files.compression_codec in _CODECS_NOT_COMPACTED:
         found.append(f"files compressed by {write.files.compression_codec}: use zstd, snappy or gzip")
     if fixed:
@@ -34,9 +35,10 @@ def hindrances(write: WriteIdentity, schema: Schema) -> list[str]:
 
 
 def warn_once(write: WriteIdentity, schema: Schema) -> None:
-    """Log what of a write into a table of S3 Tables is not compacted, at the first write of this process to it."""
-    if write.table not in _warned and (found := hindrances(write, schema)):
-        _warned.add(write.table)
+    """Log what of a write into a table of S3 Tables is not compacted, each once in this process and for its table."""
+    new = [found for found in hindrances(write, schema) if (write.table, found) not in _warned]
+    if new:
+        _warned.update((write.table, found) for found in new)
         logger.warning(
-            "Amazon S3 Tables is not known to compact all that is written to %s: %s", write.table, "; ".join(found)
+            "Amazon S3 Tables is not known to compact all that is written to %s: %s", write.table, "; ".join(new)
         )

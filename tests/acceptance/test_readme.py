@@ -138,6 +138,20 @@ def test_pages_that_the_readme_names_exist() -> None:
     assert [name for name in named if f'"{name.partition("/")[0]}"' not in packed] == []
 
 
+def test_source_distribution_holds_what_tests_and_pages_read() -> None:
+    """Tests of the unpacked distribution would fail at files that only a checkout has."""
+    packed = (
+        (REPOSITORY / "pyproject.toml").read_text().partition("[tool.hatch.build.targets.sdist]")[2].partition("]")[0]
+    )
+    tops = {name.partition("/")[0] for name in re.findall(r'"([^"]+)"', packed)} | {"pyproject.toml", "PKG-INFO"}
+    read = {"CONTRIBUTING.md", "Makefile", ".github", ".pre-commit-config.yaml", ".ci", "docs", "tests", "examples"}
+
+    assert read <= tops
+    if (REPOSITORY / ".git").exists():
+        tracked = subprocess.run(["git", "ls-files"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+        assert {name.partition("/")[0] for name in tracked.stdout.splitlines()} - tops == {".gitignore"}
+
+
 def test_readme_has_an_example_for_each_way_to_write() -> None:
     """The test below would check nothing."""
     examples = read_examples(README)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -43,9 +44,18 @@ def test_there_are_workflows() -> None:
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_every_target_that_a_workflow_makes_is_in_the_makefile(path: Path) -> None:
     """A release would stop at a target that was renamed."""
-    made = re.findall(r"\bmake ([a-z][a-z-]*)", path.read_text())
+    made = re.findall(r"\bmake ([a-z][a-z0-9-]*)", path.read_text())
 
     assert [target for target in made if not re.search(rf"^{target}:", read("Makefile"), re.MULTILINE)] == []
+
+
+def test_help_lists_every_target() -> None:
+    """A user would not find a target that `make help` leaves out."""
+    makefile = read("Makefile")
+    shown = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+
+    for target in re.findall(r"^\.PHONY: (\S+)", makefile, re.MULTILINE):
+        assert re.search(rf"^  {target} ", shown, re.MULTILINE), target
 
 
 def test_each_supported_spark_is_tried(matrix: ModuleType) -> None:

@@ -472,6 +472,7 @@ def test_mistyped_warehouse_is_refused_and_not_made(tmp_path: Path, options: dic
 
     with pytest.raises(OptionError, match=rf"look at db\.t: there is no catalog in folder {tmp_path}/lak "):
         iceberg_ds.table_health(NAME, options=given)
+    assert "there is no catalog in folder" in str(iceberg_ds.verify(NAME, options=given))
 
     assert list(tmp_path.iterdir()) == []
 

@@ -51,6 +51,18 @@ def test_what_is_not_compacted_is_told_once(
     assert told in message
 
 
+def test_a_second_thing_that_is_not_compacted_is_told_too(
+    s3_tables_sink: Sink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first warning of a table would hide all others."""
+    with caplog.at_level(logging.WARNING):
+        s3_tables_sink.commit(s3_tables_sink.write(rows(1), plan=s3_tables_sink.plan(compression_codec="brotli")))
+        s3_tables_sink.plan(compression_codec="lz4")
+
+    told = [record.getMessage().rpartition("files compressed by ")[2] for record in caplog.records]
+    assert [text[:6] for text in told if "zstd" in text] == ["brotli", "lz4: u"]
+
+
 def test_other_writes_and_other_catalogs_are_told_nothing(
     sink: Sink, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
