@@ -679,15 +679,16 @@ def _conformance(options: dict[str, str]) -> CheckResult:
     from iceberg_ds.catalog.client import CatalogClient  # noqa: PLC0415  # loads libraries that --help does not need
     from iceberg_ds.catalog.loading import load  # noqa: PLC0415
     from iceberg_ds.catalog.settings import catalog_settings  # noqa: PLC0415
-    from iceberg_ds.inspect.catalog_checks import no_new_folders  # noqa: PLC0415
+    from iceberg_ds.inspect.catalog_checks import no_new_database, no_new_folders  # noqa: PLC0415
     from iceberg_ds.inspect.conformance import check_conformance  # noqa: PLC0415
 
     try:
         parsed = parse_options(options)
         settings = catalog_settings(parsed)
-        client, namespace = CatalogClient(load(settings), settings), parsed.table[:-1]
-        with no_new_folders(client, namespace):
-            results = check_conformance(client, namespace)
+        with no_new_database(settings) as tried:
+            client, namespace = CatalogClient(load(tried), tried), parsed.table[:-1]
+            with no_new_folders(client, namespace):
+                results = check_conformance(client, namespace)
     except IcebergSinkError as error:
         return CheckResult(checks=(Check(name="catalog", outcome="failed", detail=str(error)),))
     return CheckResult(

@@ -104,10 +104,16 @@ def checked_catalog(checklist: Checklist, options: SinkOptions) -> Iterator[Cata
     missing = missing_database(settings)
     quick = quick_properties({}, configured.get("warehouse", ""))
     settings = _with(settings, {key: value for key, value in quick.items() if key not in configured})
+    with no_new_database(settings) as tried:
+        yield _connect(checklist, tried, options, missing)
+
+
+@contextmanager
+def no_new_database(settings: CatalogSettings) -> Iterator[CatalogSettings]:
+    """Yield the settings with a temporary file in the place of a SQLite file that does not exist."""
     with tempfile.TemporaryDirectory(prefix="iceberg-ds-check-") as folder:
-        if missing is not None:
-            settings = _with(settings, {"uri": f"{_SQLITE}{folder}/catalog.db"})
-        yield _connect(checklist, settings, options, missing)
+        is_missing = missing_database(settings) is not None
+        yield _with(settings, {"uri": f"{_SQLITE}{folder}/catalog.db"}) if is_missing else settings
 
 
 def _with(settings: CatalogSettings, more: Mapping[str, str]) -> CatalogSettings:

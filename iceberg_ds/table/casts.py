@@ -18,7 +18,6 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -45,10 +44,8 @@ _ZONED_TEXT = (
     rf"^{_YEAR}" + r"-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[-+][0-9]{2}(:?[0-9]{2})?)$"
 )
 
-_FIRST_MOMENT, _LAST_MOMENT = (
-    pa.scalar(moment, pa.timestamp("us", tz="UTC"))
-    for moment in (datetime.min.replace(tzinfo=timezone.utc), datetime.max.replace(tzinfo=timezone.utc))
-)
+# Of the years 1 to 9999, in microseconds since the Unix epoch.
+_FIRST_MOMENT, _LAST_MOMENT = -62135596800000000, 253402300799999999
 
 _OF_INTEGERS = pa.decimal128(20, 0)  # holds every integer
 _MOST_DIGITS = 38
@@ -134,7 +131,7 @@ def _text_cast(values: pa.Array, target: pa.DataType) -> Cast:
 
 def _beyond_years(moments: pa.Array) -> pa.Array:
     """Return where moments have no year from 1 to 9999 in UTC: a zone may bring a text of these years there."""
-    microseconds = moments.cast(pa.timestamp("us", tz="UTC"))
+    microseconds = moments.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     return pc.or_(pc.less(microseconds, _FIRST_MOMENT), pc.greater(microseconds, _LAST_MOMENT))
 
 

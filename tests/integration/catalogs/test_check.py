@@ -401,6 +401,7 @@ def test_command_tries_the_catalog(tmp_path: Path) -> None:
 
     assert code == 0, output
     assert "rows land exactly once" in output
+    assert not (tmp_path / "warehouse" / "catalog.db").exists()
 
 
 @pytest.mark.parametrize("pair", ["table", SECRET])
