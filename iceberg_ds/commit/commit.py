@@ -219,6 +219,16 @@ def has_landed(catalog: CatalogClient, write: WriteIdentity) -> bool:
     return True
 
 
+def has_number(catalog: CatalogClient, write: WriteIdentity) -> bool:
+    """Return whether the table has the epoch or version of a write by now; False for a write without a number.
+
+    Raises:
+        CatalogError: The catalog could not be reached.
+    """
+    table = None if write.numbered is None else catalog.find_table(parse_identifier(write.table))
+    return table is not None and check_commit_status(table.metadata, write, [], bool).status is CommitStatus.REPLAYED
+
+
 def report_replay(  # noqa: PLR0913  # the last by name
     catalog: CatalogClient,
     numbered: NumberedWrite,

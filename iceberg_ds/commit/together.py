@@ -41,6 +41,7 @@ from iceberg_ds.commit.commit import (
     commit_to_branch,
     end_commit,
     give_up_write,
+    has_number,
     with_rewritten,
 )
 from iceberg_ds.commit.create_table import create_without_rows
@@ -62,7 +63,6 @@ from iceberg_ds.metrics.commit_meter import CommitMeter, hand_out, metered
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.metrics.report import figures_of
 from iceberg_ds.plan import WriteIdentity
-from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import parse_identifier
 from iceberg_ds.table.requests import CommitRequest
@@ -205,21 +205,13 @@ def _commit_first(
     for number, write in enumerate(first, start=1):
         with giving_up(catalog, [*first[number - 1 :], *writes]):
             for other in writes:
-                if other.table in write.sources and _was_overtaken(catalog, other.commits[0].write):
+                if other.table in write.sources and has_number(catalog, other.commits[0].write):
                     raise _overtaken(write.table, other.table)
         with giving_up(catalog, [*first[number:], *writes]):
             try:
                 _check_first(write.table, _commit_one(catalog, write, epoch_id))
             except IcebergSinkError as failure:
                 raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
-
-
-def _was_overtaken(catalog: CatalogClient, write: WriteIdentity) -> bool:
-    """Return whether a table has the epoch or version of a write by now."""
-    table = None if write.numbered is None else catalog.find_table(parse_identifier(write.table))
-    if table is None:
-        return False
-    return check_commit_status(table.metadata, write, [], bool).status is CommitStatus.REPLAYED
 
 
 def _overtaken(table: str, source: str) -> CommitConflictError:

@@ -40,7 +40,7 @@ from pyiceberg.table.update import (
 
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
-from iceberg_ds.commit.commit import commit_write, report_replay
+from iceberg_ds.commit.commit import commit_write, has_number, report_replay
 from iceberg_ds.commit.retry import Pace, RetryPolicy
 from iceberg_ds.commit.together import TableWrite
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError, TableNotFoundError
@@ -60,7 +60,6 @@ from iceberg_ds.multi_table.cut_table import (
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import DynamicOverwrite, StreamName, WriteIdentity
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
-from iceberg_ds.snapshots.commit_status import CommitStatus, check_commit_status
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_head, branch_snapshot_id
 from iceberg_ds.snapshots.txn import TxnMarker, find_last_marker, find_markers, find_stream, kind_of, next_record
 from iceberg_ds.table.names import identifier_text, parse_identifier
@@ -116,7 +115,7 @@ def refuse_rows_without_cut(catalog: CatalogClient, options: SinkOptions, writes
     marker = _marker(metadata, first, MAIN_BRANCH)
     if marker is None or marker.number < numbered.number:
         return
-    if lacking := [write.table for write in due if not _has_epoch(catalog, write)]:
+    if lacking := [write.table for write in due if not has_number(catalog, write)]:
         raise CommitConflictError(
             f"Cannot commit {numbered}, nothing was committed: {name} has the cut of number {marker.number} already, "
             f"so {', '.join(lacking)} would get rows that no cut has. A number stands for one set of tables. Repeat it "
@@ -131,11 +130,6 @@ def _is_displaced(cuts: TableMetadata, stream: StreamName, query_id: str) -> boo
 
 def _has_changes(commit: TaskCommit) -> bool:
     return bool(commit.counts.to_add or commit.delete_files or commit.rows is not None)
-
-
-def _has_epoch(catalog: CatalogClient, write: WriteIdentity) -> bool:
-    table = catalog.find_table(parse_identifier(write.table))
-    return table is not None and check_commit_status(table.metadata, write, [], bool).status is CommitStatus.REPLAYED
 
 
 def record_cut(

@@ -152,7 +152,7 @@ ROUTING = (
     Mutation(
         name="rows land under a number whose cut is recorded without them",
         file="multi_table/record_cut.py",
-        before="    if lacking := [write.table for write in due if not _has_epoch(catalog, write)]:\n",
+        before="    if lacking := [write.table for write in due if not has_number(catalog, write)]:\n",
         after="    if lacking := [*()]:\n",
         tests=(_CUT + "test_rows_that_no_cut_would_have_are_refused",),
     ),
@@ -201,7 +201,7 @@ ROUTING = (
     Mutation(
         name="a row that another run wrote goes to the quarantine, too, before the tables",
         file="commit/together.py",
-        before="                if other.table in write.sources and _was_overtaken(catalog, other.commits[0].write):\n",
+        before="                if other.table in write.sources and has_number(catalog, other.commits[0].write):\n",
         after="                if other.table not in write.sources:\n",
         tests=(_REQUEUE + "test_row_that_a_call_at_the_same_time_wrote_stays_out_of_the_quarantine",),
     ),
