@@ -97,8 +97,9 @@ def test_orphans_are_listed_and_deleted_when_asked_for(sink: Sink, warehouse: Pa
     assert sink.ids() == [1]
 
 
-def test_missing_table_ends_with_one(warehouse: Path) -> None:
+def test_missing_table_ends_with_one(sink: Sink, warehouse: Path) -> None:
     """A misspelled name would look like a sound table."""
+    sink.append(1)
     result = run(warehouse, table="db.none")
 
     assert result.exit_code == 1

@@ -108,12 +108,16 @@ def what_a_user_sees(folder: Path) -> dict[str, str]:
 def use_the_sink(folder: Path) -> None:
     """Import every module of the product, and connect to a catalog."""
     import iceberg_ds  # noqa: PLC0415  # after PyIceberg was looked at
+    from iceberg_ds.catalog.client import connect  # noqa: PLC0415
     from iceberg_ds.catalog.pyiceberg_patches import fit_rest_messages  # noqa: PLC0415
+    from iceberg_ds.catalog.settings import catalog_settings  # noqa: PLC0415
     from iceberg_ds.io.logged_addresses import masking_logged_addresses  # noqa: PLC0415
+    from iceberg_ds.options.parse import parse_options  # noqa: PLC0415
 
     for found in pkgutil.walk_packages(iceberg_ds.__path__, "iceberg_ds."):
         importlib.import_module(found.name)
-    iceberg_ds.verify("db.t", options={"warehouse": str(folder)})  # says that there is no table
+    options = parse_options({"table": "db.t", "warehouse": str(folder)})
+    connect(catalog_settings(options))
     fit_rest_messages()
     with masking_logged_addresses():
         pass
