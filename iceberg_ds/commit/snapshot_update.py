@@ -228,8 +228,12 @@ class SnapshotUpdate:
     def send(self, table: Table) -> CommitResult | Exception:
         """Send one request. Return the result, or the failure, which the next look confirms or refutes."""
         request = self.prepare(table)
-        if not isinstance(request, CommitRequest):
-            return request
+        return self.send_prepared(table, request) if isinstance(request, CommitRequest) else request
+
+    def send_prepared(
+        self, table: Table, request: CommitRequest
+    ) -> CommitResult | CommitRefusedError | CommitAnswerLostError:
+        """Send the request that `prepare` has returned for the table as it was; return as `send`."""
         try:
             with self._meter.request():
                 committed = self._catalog.send(table, request.requirements, request.updates)

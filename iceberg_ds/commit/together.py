@@ -12,8 +12,11 @@ the epoch without them. They take part in the request only where the catalog sur
 transaction of its database. Else they are committed before it, one after the other, and if one fails, no table gets
 its rows.
 
-Elsewhere tables are committed one after the other. If the driver dies in between, or a table fails, a repeated epoch
-skips the tables that have their rows, and goes on with the rest.
+Elsewhere each table gets a request of its own. The same loop runs: the files of all tables are written and checked
+before the first request is sent, and then one follows the other. So a table that can never take its rows keeps all
+others from theirs, and readers see some tables without the others no longer than these requests take. If one is refused
+before any table shows its rows, all begin again; after that, the rest is committed one by one. If the driver dies in
+between, a repeated epoch skips the tables that have their rows, and goes on with the rest.
 """
 
 from __future__ import annotations
@@ -149,8 +152,7 @@ def commit_tables(
 ) -> list[CommitResult]:
     """Commit the writes of one epoch or batch, no two of them to one table, and return their results in their order.
 
-    Where the catalog takes a request for several tables, a table that cannot take its rows keeps the other tables from
-    theirs, unless a table has the epoch already; elsewhere it does not.
+    A table that cannot take its rows keeps the other tables from theirs, unless a table has the epoch already.
 
     Args:
         catalog: The catalog of all tables.
@@ -173,7 +175,6 @@ def commit_tables(
         with giving_up(catalog, writes):
             fault_point(FaultPoint.QUARANTINED)
         return commit_tables(catalog, writes, epoch_id=epoch_id)
-    is_together = catalog.takes_many_tables and not any(_begins_a_branch(write) for write in writes)
     _tell_once(
         catalog,
         logging.INFO,
@@ -181,9 +182,7 @@ def commit_tables(
         if catalog.takes_many_tables
         else "Tables of one epoch are committed one after the other in %r, which takes no request for several tables",
     )
-    if is_together:
-        return _commit_together(catalog, writes, first, epoch_id)
-    return _commit_one_by_one(catalog, writes, epoch_id)
+    return _commit_together(catalog, writes, first, epoch_id)
 
 
 def _may_go_along(catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite]) -> bool:
@@ -310,22 +309,6 @@ def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None)
                 return end_commit(catalog, commits[0].write, result, write.publish)
 
 
-def _commit_one_by_one(
-    catalog: CatalogClient, writes: Sequence[TableWrite], epoch_id: int | None
-) -> list[CommitResult]:
-    results: list[CommitResult] = []
-    failures: list[IcebergSinkError] = []
-    for number, write in enumerate(writes, start=1):
-        with giving_up(catalog, writes[number:]):  # of an interruption alone
-            try:
-                results.append(_commit_one(catalog, write, epoch_id))
-            except IcebergSinkError as failure:
-                failures.append(failure)
-    if failures:
-        raise _of_several(failures, _some_failed(failures, writes))
-    return results
-
-
 def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
     doubtful = sum(isinstance(failure, CommitStateUnknownError) for failure in failures)
     failed, count = len(failures) - doubtful, len(writes)
@@ -360,7 +343,8 @@ def _commit_together(
     try:
         for part in parts:
             part.begin(epoch_id)
-        together = _Together(catalog, parts)
+        is_one_request = catalog.takes_many_tables and not any(_begins_a_branch(write) for write in writes)
+        together = _Together(catalog, parts, is_one_request=is_one_request)
         together.bring_in()
         for part in parts:
             part.end()
@@ -490,6 +474,16 @@ class _Part:
         else:
             self._update_due.note_failure(self.table_seen, failure)
 
+    def send(self, request: CommitRequest) -> CommitRefusedError | CommitAnswerLostError | None:
+        """Send the request for this table alone; return the failure that the next look confirms or refutes, or None."""
+        sent: CommitResult | CommitRefusedError | CommitAnswerLostError | None = None
+        with self._failing():
+            sent = self._update_due.send_prepared(self.table_seen, request)
+        if not isinstance(sent, CommitResult):
+            return sent
+        self.result = sent
+        return None
+
     def asking(self, stack: ExitStack) -> None:
         """Note that a request is sent, and count the time until the stack ends as waiting for the catalog."""
         stack.enter_context(self._meter.request())
@@ -579,17 +573,20 @@ class _Part:
 
 
 class _Together:
-    """The writes of one epoch on their way into their tables, by requests for all that are due.
+    """The writes of one epoch on their way into their tables.
 
     Args:
         catalog: The catalog of the tables.
         parts: The writes.
+        is_one_request: Whether one request changes all that are due; else there is a request for each of them.
     """
 
-    def __init__(self, catalog: CatalogClient, parts: Sequence[_Part]) -> None:
+    def __init__(self, catalog: CatalogClient, parts: Sequence[_Part], *, is_one_request: bool) -> None:
         self._catalog = catalog
         self._parts = parts
-        self._asked: list[_Part] = []  # those in the last request
+        self._is_one_request = is_one_request
+        self._asked: list[_Part] = []  # those that the last attempt sent a request for
+        self._concerned: list[_Part] = []  # those that `_problem` is about
         self._is_confirmed = False  # whether the catalog confirmed the last request
         self._problem: Exception | None = None  # of the last attempt; None to try again at once
         self._was_renewed = False  # whether the last attempt found a stale rewrite, so that it is no failure
@@ -639,9 +636,12 @@ class _Together:
             return _none_without_first(writes)
         if self._shows_rows:
             return _some_failed(failures, writes)
-        if any(isinstance(failure, CommitStateUnknownError) for failure in failures):
-            return f"{len(self._parts)} tables are committed together, and what became of them is unknown"
-        return f"None of {len(self._parts)} tables was committed, because they are committed together"
+        count = len(self._parts)
+        if doubtful := sum(isinstance(failure, CommitStateUnknownError) for failure in failures):
+            if self._is_one_request:
+                return f"{count} tables are committed together, and what became of them is unknown"
+            return f"It is unknown of {doubtful} of {count} tables if they have their rows; no other has them"
+        return f"None of {count} tables was committed, because they are committed together"
 
     def _look(self) -> None:
         """Load every table that is due, and look at it.
@@ -672,14 +672,23 @@ class _Together:
                     part.abandon()
                 else:
                     part.finish_singly()
-        elif is_exhausted or would_fail_again(self._problem) or all(part.stays_refused(self._problem) for part in due):
-            for part in due:
+        elif is_exhausted or would_fail_again(self._problem) or self._stays_refused(due):
+            for part in self._concerned or due:
                 part.give_up(self._problem)
         else:
             self._attempt(due)
 
+    def _stays_refused(self, due: Sequence[_Part]) -> bool:
+        """Return whether the catalog refused for a reason that lasts."""
+        return all(part.stays_refused(self._problem) for part in self._concerned or due)
+
     def _must_go_singly(self) -> bool:
-        """Return whether the catalog does not do what it is asked for, which is said in the log."""
+        """Return whether some tables show their rows and others do not, or the catalog refuses to be asked for all.
+
+        What the catalog was to do otherwise is said in the log.
+        """
+        if not self._is_one_request:
+            return bool(self._asked) and self._shows_rows
         missing = [part.name for part in self._asked if part.is_due]
         shown = [part.name for part in self._asked if part.has_landed]
         if missing and (shown or self._is_confirmed):
@@ -706,10 +715,10 @@ class _Together:
         return False
 
     def _attempt(self, due: Sequence[_Part]) -> None:
-        """Create the tables that are missing, or else send one request."""
+        """Send one request, before which tables that are missing are created, or a request for each table."""
         fault_point(FaultPoint.TABLES_SEEN)
-        self._asked, self._is_confirmed, self._problem = [], False, None
-        if missing := [part for part in due if part.is_new]:
+        self._asked, self._concerned, self._is_confirmed, self._problem = [], [], False, None
+        if self._is_one_request and (missing := [part for part in due if part.is_new]):
             for part in missing:
                 part.create()
             fault_point(FaultPoint.TABLES_CREATED)
@@ -728,8 +737,20 @@ class _Together:
         if self._is_hopeless or len(requests) <= 1:  # the next look finds out what to do
             return
         fault_point(FaultPoint.TABLES_PREPARED)
-        self._send(requests)
+        if self._is_one_request:
+            self._send(requests)
+        else:
+            self._send_in_turn(requests)
         fault_point(FaultPoint.TABLES_ANSWERED)
+
+    def _send_in_turn(self, requests: Mapping[_Part, CommitRequest]) -> None:
+        """Send a request for each table; stop at one that fails, as long as no table shows its rows."""
+        self._asked = list(requests)
+        for part, request in requests.items():
+            self._problem = part.send(request)
+            if not self._shows_rows:
+                self._concerned = [part] if part.is_due else []
+                return
 
     def _send(self, requests: Mapping[_Part, CommitRequest]) -> None:
         self._asked = list(requests)

@@ -12,7 +12,7 @@ from support.tables.sink import Sink
 
 from iceberg_ds.fault_points import FaultPoint
 
-NEITHER, BOTH = {"a": [0], "b": [0]}, {"a": [0, 1], "b": [0, 1]}
+NEITHER, ONE, BOTH = {"a": [0], "b": [0]}, {"a": [0, 1], "b": [0]}, {"a": [0, 1], "b": [0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -60,18 +60,33 @@ def test_killed_driver_of_an_epoch_with_a_new_table_is_made_up_for(
     assert tables.ids() == {"a": [0, 1], "new": [1]}
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_where_tables_are_committed_singly_the_replay_finishes_the_epoch(
-    sink: Sink, warehouse: Path, tmp_path: Path, number: int
+@pytest.mark.parametrize(
+    ("step", "number", "left"),
+    [
+        (FaultPoint.TABLE_LOADED, 2, NEITHER),
+        (FaultPoint.TABLES_SEEN, 1, NEITHER),
+        (FaultPoint.MANIFESTS_WRITTEN, 2, NEITHER),
+        (FaultPoint.TABLES_PREPARED, 1, NEITHER),
+        (FaultPoint.REQUEST_ANSWERED, 1, ONE),
+        (FaultPoint.COMMITTED, 1, ONE),
+        (FaultPoint.REQUEST_ANSWERED, 2, BOTH),
+        (FaultPoint.COMMITTED, 2, BOTH),
+        (FaultPoint.TABLES_ANSWERED, 1, BOTH),
+    ],
+)
+def test_where_each_table_gets_a_request_the_replay_finishes_the_epoch(  # noqa: PLR0913, PLR0917  # pytest's
+    sink: Sink, warehouse: Path, tmp_path: Path, step: FaultPoint, number: int, left: dict[str, list[int]]
 ) -> None:
     """The tables after the one at which the driver died would never get their rows."""
     tables = Tables(of_one=sink)
     tables.create()
     options = {"table": "db.a", "warehouse": str(warehouse)}
 
-    die_in_epoch(options, tables.to_all(0, 1), FaultPoint.COMMITTED, tmp_path, number, is_together=False)
+    die_in_epoch(options, tables.to_all(0, 1), step, tmp_path, number, is_together=False)
     found = tables.ids()
     tables.commit(tables.to_all(0, 1))
 
-    assert found == (BOTH if number > 1 else {"a": [0, 1], "b": [0]})
+    assert found == left
     assert tables.ids() == BOTH
+    for name in tables.names:
+        check_sound(tables.sink(name).table())

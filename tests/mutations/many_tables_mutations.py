@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutations.mutating import Mutation
 
 _TOGETHER = "unit/commit/test_together.py::"
+_IN_TURN = "unit/commit/test_in_turn.py::"
 _REST = "integration/catalogs/test_rest_many_tables.py::"
 _CUT = "unit/multi_table/test_cut.py::"
 _THERE = "unit/multi_table/test_cut_of_what_is_there.py::"
@@ -37,9 +38,43 @@ MANY_TABLES = (
     Mutation(
         name="tables are committed one after the other where the catalog changes them together",
         file="commit/together.py",
-        before="    is_together = catalog.takes_many_tables and not",
-        after="    is_together = False and not",
+        before="is_one_request = catalog.takes_many_tables and not",
+        after="is_one_request = False and not",
         tests=("faults/test_many_tables_kills.py::test_killed_driver_leaves_all_tables_or_none_and_the_replay_all",),
+    ),
+    Mutation(
+        name="a table shows its rows before the files of the next are written",
+        file="commit/together.py",
+        before="            return bool(self._asked) and self._shows_rows\n",
+        after="            return True\n",
+        tests=(
+            _IN_TURN + "test_nothing_but_requests_comes_between_the_first_table_and_the_last",
+            "faults/test_many_tables_kills.py::test_where_each_table_gets_a_request_the_replay_finishes_the_epoch",
+        ),
+    ),
+    Mutation(
+        name="other tables show their rows while the first one waits for its own",
+        file="commit/together.py",
+        before="            if not self._shows_rows:\n                self._concerned",
+        after="            if False:\n                self._concerned",
+        tests=(
+            _IN_TURN + "test_nothing_is_sent_after_a_failure_before_the_first_table_shows",
+            _IN_TURN + "test_outcome_that_stays_unknown_keeps_the_others_from_landing",
+        ),
+    ),
+    Mutation(
+        name="the refusal of one table is told of all",
+        file="commit/together.py",
+        before="self._concerned = [part] if part.is_due else []",
+        after="self._concerned = []",
+        tests=(_IN_TURN + "test_refusal_that_lasts_is_told_of_its_table_alone",),
+    ),
+    Mutation(
+        name="a new table is created without the rows that its own request would bring",
+        file="commit/together.py",
+        before="if self._is_one_request and (missing :=",
+        after="if (missing :=",
+        tests=(_IN_TURN + "test_new_table_is_created_by_the_request_for_its_rows",),
     ),
     Mutation(
         name="a confirmation for several tables is believed",
@@ -65,6 +100,7 @@ MANY_TABLES = (
         tests=(
             _TOGETHER + "test_table_that_can_never_land_keeps_the_other_from_landing",
             _TOGETHER + "test_refused_rows_of_one_table_keep_the_other_from_landing",
+            _IN_TURN + "test_table_that_can_never_land_keeps_the_others_from_landing",
         ),
     ),
     Mutation(

@@ -65,13 +65,6 @@ ROUTING = (
         tests=(_ROUTE + "test_rows_that_are_not_accounted_for_commit_nothing",),
     ),
     Mutation(
-        name="a failing table keeps the others from their rows",
-        file="commit/together.py",
-        before="            failures.append(failure)",
-        after="            raise failure",
-        tests=(_ROUTE + "test_table_that_fails_does_not_keep_others_from_their_rows",),
-    ),
-    Mutation(
         name="a task that fails leaves the files of earlier tables behind",
         file="writers/routed.py",
         before="        for commit in commits:\n            _discard(plan.tables[commit.write.table].plan, commit)\n",
