@@ -24,7 +24,7 @@ from iceberg_ds.pyiceberg_inner import summary_entries
 
 EPOCHS = 4
 QUERIES = tuple(f"0b9f2c1e-1111-4222-8333-44445555666{number}" for number in range(2))
-SERVERS = ("postgres", "rest_catalog", "nessie", "sqlite")
+SERVERS = ("postgres", "rest_catalog", "nessie", "sqlite", "hive_metastore", "glue")
 
 
 def tables_of(service: CatalogService, namespace: str) -> Tables:
