@@ -658,10 +658,7 @@ class _Together:
 
     def _go_on(self, *, is_exhausted: bool) -> None:
         """Do what the last look at all tables calls for."""
-        replayed = {part.name for part in self._parts if part.result is not None and part.result.was_replayed}
-        for part in self._due:
-            if overtaken := replayed.intersection(part.sources):
-                part.refuse(_overtaken(part.name, min(overtaken)))
+        self._refuse_overtaken()
         due = self._due
         if self._is_hopeless:
             for part in due:
@@ -672,20 +669,30 @@ class _Together:
                     part.abandon()
                 else:
                     part.finish_singly()
+        elif self._is_refused_together():
+            self._is_one_request = False
+            self._attempt(due)
         elif is_exhausted or would_fail_again(self._problem) or self._stays_refused(due):
             for part in self._concerned or due:
                 part.give_up(self._problem)
         else:
             self._attempt(due)
 
+    def _refuse_overtaken(self) -> None:
+        """Give quarantine tables up whose rows another run may have written into their own tables."""
+        replayed = {part.name for part in self._parts if part.result is not None and part.result.was_replayed}
+        for part in self._due:
+            if overtaken := replayed.intersection(part.sources):
+                part.refuse(_overtaken(part.name, min(overtaken)))
+
     def _stays_refused(self, due: Sequence[_Part]) -> bool:
         """Return whether the catalog refused for a reason that lasts."""
         return all(part.stays_refused(self._problem) for part in self._concerned or due)
 
     def _must_go_singly(self) -> bool:
-        """Return whether some tables show their rows and others do not, or the catalog refuses to be asked for all.
+        """Return whether some tables show their rows after a request, and others do not.
 
-        What the catalog was to do otherwise is said in the log.
+        The log says so of a catalog that was to change all of them.
         """
         if not self._is_one_request:
             return bool(self._asked) and self._shows_rows
@@ -701,18 +708,22 @@ class _Together:
                 ", ".join(missing),
             )
             return True
-        if isinstance(self._problem, ManyTablesRefusedError) or (
-            isinstance(self._problem, CommitRefusedError) and self._problem.is_gone
-        ):
-            _tell_once(
-                self._catalog,
-                logging.WARNING,
-                "%r refuses requests for several tables, although it says that it takes them: %s. Tables are "
-                "committed one after the other",
-                self._problem,
-            )
-            return True
         return False
+
+    def _is_refused_together(self) -> bool:
+        """Return whether the catalog refuses requests for several tables, which is said in the log."""
+        problem = self._problem
+        is_gone = isinstance(problem, CommitRefusedError) and problem.is_gone
+        if not self._is_one_request or not (is_gone or isinstance(problem, ManyTablesRefusedError)):
+            return False
+        _tell_once(
+            self._catalog,
+            logging.WARNING,
+            "%r refuses requests for several tables, although it says that it takes them: %s. Tables are committed "
+            "one after the other",
+            problem,
+        )
+        return True
 
     def _attempt(self, due: Sequence[_Part]) -> None:
         """Send one request, before which tables that are missing are created, or a request for each table."""
@@ -744,11 +755,11 @@ class _Together:
         fault_point(FaultPoint.TABLES_ANSWERED)
 
     def _send_in_turn(self, requests: Mapping[_Part, CommitRequest]) -> None:
-        """Send a request for each table; stop at one that fails, as long as no table shows its rows."""
+        """Send a request for each table; stop at one that fails, as long as no other one may show its rows."""
         self._asked = list(requests)
         for part, request in requests.items():
             self._problem = part.send(request)
-            if not self._shows_rows:
+            if not part.has_rows and (part.is_first or not self._shows_rows):
                 self._concerned = [part] if part.is_due else []
                 return
 
