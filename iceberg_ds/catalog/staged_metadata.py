@@ -107,9 +107,13 @@ class _Staged:
             self._open[name] = [file for file in staged if file.path not in paths]
 
     def tidy(self) -> set[str]:
-        due, self._passed_over = self._passed_over, []
-        if due and delete_files(due[-1].io, [staged.path for staged in due], Proof.REFUSED):
-            self._undeleted += due
+        due: dict[tuple[str, ...], list[StagedMetadata]] = defaultdict(list)
+        for staged in self._passed_over:
+            due[staged.name].append(staged)
+        self._passed_over = []
+        for of_table in due.values():  # tables of one catalog may be in different stores
+            if delete_files(of_table[-1].io, [staged.path for staged in of_table], Proof.REFUSED):
+                self._undeleted += of_table
         standing = chain(self._undeleted, *self._open.values())
         return {staged.manifest_list for staged in standing if staged.manifest_list is not None}
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, field, fields
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from pyiceberg.table import Table
@@ -100,32 +100,38 @@ def find_patiently(catalog: CatalogClient, identifier: Identifier) -> Table | No
             pace.wait_after(unreachable)
 
 
-def bring_in(change: TableChange[Outcome_co]) -> Outcome_co:
-    """Load, look and send repeatedly until the table shows what became of `change`; raises what `change` raises."""
-    pace = Pace()
-    base: Table | None = None
-    problem: Exception | None = None
+def bring_in(change: TableChange[Outcome_co], tried: Attempts | None = None) -> Outcome_co:
+    """Load, look and send repeatedly until the table shows what became of `change`; raises what `change` raises.
+
+    Args:
+        change: The change.
+        tried: What was tried so far, and goes on here; None for nothing. Notes what is tried here.
+    """
+    tried = tried or Attempts()
+    if tried.problem is not None:
+        tried.pace.wait_after(tried.problem)
     while True:
-        is_exhausted = pace.begin_attempt()
+        is_exhausted = tried.pace.begin_attempt()
         try:
             table = change.load()
         except CatalogError as unreachable:
-            problem = unreachable
+            tried.problem = unreachable
             if is_exhausted or not change.waits_for_catalog():
                 change.give_up_unseen(unreachable)
         else:
-            pace.policy = RetryPolicy.of(table.metadata.properties)
-            outcome = change.look(table, base)
+            tried.pace.policy = RetryPolicy.of(table.metadata.properties)
+            outcome = change.look(table, tried.base)
             if outcome is not None:
                 return outcome
-            if is_exhausted or would_fail_again(problem) or stays_refused(problem, base, table):
-                change.give_up(table, problem)
-            base = table
+            if is_exhausted or would_fail_again(tried.problem) or stays_refused(tried.problem, tried.base, table):
+                change.give_up(table, tried.problem)
+            tried.base = table
             sent = change.send(table)
             if sent is not None and not isinstance(sent, Exception):
+                tried.problem = None
                 return sent
-            problem = sent
-        pace.wait_after(problem)
+            tried.problem = sent
+        tried.pace.wait_after(tried.problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,3 +256,18 @@ class Pace:
             others = self._failures - self._lost_races
             wait_ms = self.policy.wait_ms(others, draw, asked_ms=asked_wait_ms(problem))
         time.sleep(wait_ms / 1000)
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempts:
+    """What was tried so far to bring a change in.
+
+    Attributes:
+        pace: How often, and since when.
+        base: The table that the last request was made for; None before the first request.
+        problem: Why the last attempt failed; None if none has.
+    """
+
+    pace: Pace = field(default_factory=Pace)
+    base: Table | None = None
+    problem: Exception | None = None

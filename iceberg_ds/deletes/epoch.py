@@ -15,7 +15,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.metadata_files import planned_metadata
 from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, giving_up
+from iceberg_ds.commit.table_write import TableWrite, giving_up
 from iceberg_ds.deletes.upsert import UpsertCommit
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.messages import complete_commits

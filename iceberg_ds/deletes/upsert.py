@@ -30,7 +30,8 @@ from iceberg_ds.commit.cross_task import KeyReports
 from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
+from iceberg_ds.commit.table_write import TableWrite, giving_up
+from iceberg_ds.commit.together import commit_tables
 from iceberg_ds.deletes.index import KeySource, key_types
 from iceberg_ds.deletes.kept_ids import with_kept_ids
 from iceberg_ds.deletes.key_blocks import Indexed

@@ -20,7 +20,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
 from iceberg_ds.commit.commit import abort_write, exceeded_limit
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, giving_up
+from iceberg_ds.commit.table_write import TableWrite, giving_up
 from iceberg_ds.errors import RefusedRowsError
 from iceberg_ds.messages import (
     BadRows,

@@ -42,7 +42,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.commit.commit import commit_write, has_number, report_replay
 from iceberg_ds.commit.retry import Pace, RetryPolicy
-from iceberg_ds.commit.together import TableWrite
+from iceberg_ds.commit.table_write import TableWrite
 from iceberg_ds.errors import CommitConflictError, IcebergSinkError, TableNotFoundError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.messages import TaskCommit

@@ -24,7 +24,8 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import check_reports, give_up_write
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
+from iceberg_ds.commit.table_write import TableWrite, giving_up
+from iceberg_ds.commit.together import commit_tables
 from iceberg_ds.deletes.upsert import UpsertCommit, row_encoding
 from iceberg_ds.errors import OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point

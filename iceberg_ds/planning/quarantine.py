@@ -33,7 +33,8 @@ from iceberg_ds.commit.commit import Publish, check_bad_rows, commit_write, give
 from iceberg_ds.commit.outcomes import why_refused
 from iceberg_ds.commit.retry import find_patiently
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables, giving_up
+from iceberg_ds.commit.table_write import TableWrite, giving_up
+from iceberg_ds.commit.together import commit_tables
 from iceberg_ds.errors import CommitConflictError, RefusedRowsError, SchemaMismatchError
 from iceberg_ds.messages import LooseRows, TaskCommit, check_rows, complete_commits
 from iceberg_ds.metrics.delivery import waiting_once

@@ -25,7 +25,8 @@ from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.commit.commit import give_up_write
 from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.table_write import TableWrite
+from iceberg_ds.commit.together import commit_tables
 from iceberg_ds.deletes.job import resolve
 from iceberg_ds.deletes.search import BranchReader, SearchAnswers
 from iceberg_ds.deletes.work import FileWork, RowEncoding, SearchPlan

@@ -64,14 +64,12 @@ def test_killed_driver_of_an_epoch_with_a_new_table_is_made_up_for(
     ("step", "number", "left"),
     [
         (FaultPoint.TABLE_LOADED, 2, NEITHER),
-        (FaultPoint.TABLES_SEEN, 1, NEITHER),
         (FaultPoint.MANIFESTS_WRITTEN, 2, NEITHER),
         (FaultPoint.TABLES_PREPARED, 1, NEITHER),
         (FaultPoint.REQUEST_ANSWERED, 1, ONE),
         (FaultPoint.COMMITTED, 1, ONE),
         (FaultPoint.REQUEST_ANSWERED, 2, BOTH),
         (FaultPoint.COMMITTED, 2, BOTH),
-        (FaultPoint.TABLES_ANSWERED, 1, BOTH),
     ],
 )
 def test_where_each_table_gets_a_request_the_replay_finishes_the_epoch(  # noqa: PLR0913, PLR0917  # pytest's

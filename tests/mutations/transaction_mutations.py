@@ -73,7 +73,7 @@ TRANSACTIONS = (
     ),
     Mutation(
         name="a stale search fails all tables that are committed together",
-        file="commit/together.py",
+        file="commit/epoch_part.py",
         before="                self._renew(stale)\n                prepared = stale\n",
         after="                raise stale\n",
         tests=(_MEANWHILE,),

@@ -86,7 +86,7 @@ WATCHING = (
     Mutation(
         name="tables after an interruption are forgotten",
         file="commit/together.py",
-        before="            part.report(part.failure or interruption)",
+        before="            part.report(interruption)",
         after="            pass",
         tests=(_FAILURES + "test_tables_after_an_interruption_are_told_as_failed",),
     ),
@@ -141,7 +141,7 @@ WATCHING = (
     ),
     Mutation(
         name="files of tables that have not begun are not counted",
-        file="commit/together.py",
+        file="commit/epoch_part.py",
         before="self._meter.files_at_stake = with_rewritten(Added.of(write.commits), write.rewrite).file_count\n",
         after="pass\n",
         tests=(_FAILURES + "test_files_of_tables_that_had_not_begun_are_counted",),

@@ -42,14 +42,14 @@ EVENTS = (
 )
 
 
-@settings(max_examples=examples(40))
+@pytest.mark.parametrize("in_turn", [False, True], ids=["together", "in turn"])
+@settings(max_examples=examples(30))
 @given(
     steps=st.lists(
         st.tuples(st.sets(st.sampled_from(NAMES), min_size=1), st.sampled_from(EVENTS), st.integers(0, 2)),
         min_size=1,
         max_size=4,
-    ),
-    in_turn=st.booleans(),
+    )
 )
 def test_any_sequence_of_epochs_equals_the_model(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[set[str], str, int]], *, in_turn: bool

@@ -17,7 +17,8 @@ from support.programs.forker import run_forked
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.table_write import TableWrite
+from iceberg_ds.commit.together import commit_tables
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.options.parse import parse_options
 

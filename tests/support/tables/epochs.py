@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyiceberg.exceptions import NoSuchTableError
+import pytest
+from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from support.tables.sink import QUERY, Sink, epoch, local, rows
 
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.commit.producer import SnapshotProducer
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.table_write import TableWrite
+from iceberg_ds.commit.together import commit_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,3 +89,40 @@ class Tables:
             local(path) for path in (table.metadata_location, *(e.metadata_file for e in table.metadata.metadata_log))
         }
         return {str(path) for path in local(table.metadata.location).rglob("*.metadata.json") if path not in known}
+
+
+def forbid_manifests(_: Tables, name: str, patch: pytest.MonkeyPatch) -> None:
+    """Take the right away to write the manifests of a table, as where its bucket is another one."""
+    _fail_manifests(name, PermissionError(13, "AccessDenied: no right to write manifests", name), patch)
+
+
+def slow_manifests_down(_: Tables, name: str, patch: pytest.MonkeyPatch) -> None:
+    """Let the store refuse the manifests of a table for as long as anybody tries."""
+    _fail_manifests(name, OSError("503 SlowDown"), patch)
+
+
+def forbid_loads(tables: Tables, name: str, patch: pytest.MonkeyPatch) -> None:
+    """Take the right away to load a table."""
+    raw = tables.catalog.raw
+    real = raw.load_table
+
+    def load(identifier: tuple[str, ...]) -> Table:
+        if identifier[-1] == name:
+            raise ForbiddenError("no right to read this table")
+        return real(identifier)
+
+    patch.setattr(raw, "load_table", load, raising=False)
+
+
+DAMAGES = (forbid_manifests, slow_manifests_down, forbid_loads)
+
+
+def _fail_manifests(name: str, failure: Exception, patch: pytest.MonkeyPatch) -> None:
+    real = SnapshotProducer.produce
+
+    def produce(producer: SnapshotProducer, table: Table) -> Snapshot | None:
+        if table.name()[-1] == name:
+            raise failure
+        return real(producer, table)
+
+    patch.setattr(SnapshotProducer, "produce", produce)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
+from pyiceberg.io import FileIO
 from support.catalogs.faulty_catalog import (
     FaultyCatalog,
+    Strike,
     When,
     connection_lost,
     forbidden,
@@ -18,10 +21,13 @@ from support.catalogs.faulty_catalog import (
     timed_out,
 )
 from support.checks.invariants import check_clean, check_sound, unreferenced_files
-from support.tables.epochs import Tables
+from support.faults.kinds import Kind, Way
+from support.metrics.reports import reports_on
+from support.tables.epochs import DAMAGES, Tables
 from support.tables.sink import Sink, paths_of, rows
 
-from iceberg_ds.commit.together import TableWrite
+from iceberg_ds.catalog import staged_metadata
+from iceberg_ds.commit.table_write import TableWrite
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -31,8 +37,11 @@ from iceberg_ds.errors import (
     RefusedRowsError,
 )
 from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.io.cleanup import Proof
 
 pytestmark = pytest.mark.usefixtures("waits", "one_by_one")
+
+Damage: TypeAlias = Callable[[Tables, str, pytest.MonkeyPatch], None]
 
 NAMES = ("a", "b", "c")
 ALL = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
@@ -118,7 +127,7 @@ def test_table_that_can_never_land_keeps_the_others_from_landing(
     writes = tables.to_all(0, 1)
     happens(tables)
 
-    with pytest.raises(CommitConflictError, match="None of 3 tables was committed, because they are committed"):
+    with pytest.raises(CommitConflictError, match="None of 3 tables was committed, because a table that fails"):
         tables.commit(writes)
 
     of_others = replace(tables, names=("a", "b"))
@@ -198,11 +207,12 @@ def test_nothing_is_sent_after_a_failure_before_the_first_table_shows(
     """Readers would see some tables without the first one for as long as that has to wait."""
     seen: list[dict[str, list[int]]] = []
     faulty_catalog.fail_next(2, error)
-    faulty_catalog.before_commit(3, lambda: seen.append(tables.ids()))
+    for number in (2, 3, 4):
+        faulty_catalog.before_commit(number, lambda: seen.append(tables.ids()))
 
     tables.commit(tables.to_all(0, 1))
 
-    assert seen == [NONE]
+    assert seen == [NONE, NONE, NONE | {"a": [0, 1]}]
     assert tables.ids() == ALL
     assert faulty_catalog.commits == 5
 
@@ -237,7 +247,8 @@ def test_outcome_that_stays_unknown_keeps_the_others_from_landing(
     faulty_catalog.fail_next(9, connection_lost)
 
     with pytest.raises(
-        CommitStateUnknownError, match=r"^It is unknown of 1 of 3 tables if they have their rows; no other has them:"
+        CommitStateUnknownError,
+        match=r"^It is unknown of 1 of 3 tables whether they have their rows; no other",
     ) as unknown:
         tables.commit(writes)
 
@@ -287,7 +298,134 @@ def test_table_that_can_never_land_does_not_keep_back_an_epoch_that_has_begun(ta
     assert tables.ids() == {"a": [0, 1], "b": [0, 1], "c": [0, 5]}
 
 
-@pytest.mark.parametrize("step", [FaultPoint.TABLES_SEEN, FaultPoint.TABLES_PREPARED])
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("broken", "sound"), [("b", "c"), ("c", "b")])
+def test_epoch_that_has_begun_is_finished_where_another_table_cannot_be(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, damage: Damage, broken: str, sound: str
+) -> None:
+    """A sound table would stay behind for ever, because of one that nobody mends."""
+    writes = tables.to_all(0, 1)
+    tables.sink("a").commit(tables.write(0, {"a": [1]})[0].commits)
+
+    with monkeypatch.context() as patch:
+        damage(tables, broken, patch)
+        with pytest.raises(IcebergSinkError, match="1 of 3 tables were not committed; the other tables have") as told:
+            tables.commit(writes)
+
+    assert f"db.{sound}" not in str(told.value)
+    assert tables.ids() == {"a": [0, 1], sound: [0, 1], broken: [0]}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_error_and_reports_name_the_broken_table_alone(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, damage: Damage
+) -> None:
+    """The user would look for a missing right in tables that have none missing."""
+    writes, taken = tables.to_all(0, 1), reports_on(tables.of_one)
+
+    with monkeypatch.context() as patch:
+        damage(tables, "b", patch)
+        with pytest.raises(IcebergSinkError, match="None of 3 tables was committed") as told:
+            tables.commit(writes)
+
+    assert str(told.value).count("db.") == str(told.value).count("db.b")
+    assert [(report.table, report.files_left) for report in taken] == [("db.a", 0), ("db.b", 0), ("db.c", 0)]
+    assert tables.ids() == {"a": [0], "b": [0], "c": [0]}
+    for name in ("a", "c"):
+        check_clean(tables.sink(name).table())
+
+
+def test_wait_that_the_catalog_asks_for_is_kept(
+    tables: Tables, faulty_catalog: FaultyCatalog, waits: list[float]
+) -> None:
+    """A catalog that is overrun would be asked again at once."""
+    writes = tables.to_all(0, 1)
+    asked = Kind(way=Way.STATUS, status=429, headers=(("Retry-After", "1"),))
+    faulty_catalog.begin(Strike(method="commit_table", number=2, kind=asked))
+    waits.clear()
+
+    tables.commit(writes)
+
+    assert sum(waits) >= 1
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_table_is_tried_as_often_as_its_properties_say(
+    tables: Tables, faulty_catalog: FaultyCatalog, retries: int
+) -> None:
+    """`commit.retry.num-retries` would count for less than it says."""
+    for name in tables.names:
+        with tables.sink(name).table().transaction() as change:
+            change.set_properties({"commit.retry.num-retries": str(retries)})
+    writes, taken = tables.to_all(0, 1), reports_on(tables.of_one)
+    faulty_catalog.pass_next(1)
+    faulty_catalog.fail_next(1, refusal)
+    faulty_catalog.pass_next(1)
+    faulty_catalog.fail_next(9, refusal)
+
+    with pytest.raises(CommitConflictError, match=r"1 of 3 tables were not committed(.|\n)*db\.b"):
+        tables.commit(writes)
+
+    assert {report.table: report.attempts for report in taken} == {"db.a": 1, "db.b": 1 + retries, "db.c": 1}
+
+
+def test_busy_table_does_not_keep_the_epoch_from_landing(faulty_sink: Sink, sink: Sink) -> None:
+    """Each try would take as long as all tables together, and another writer would be faster for ever."""
+    names = tuple("abcdefghij")
+    tables, other = Tables(of_one=faulty_sink, names=names), Tables(of_one=sink, names=names)
+    for name in names:
+        tables.sink(name).append(0)
+        with tables.sink(name).table().transaction() as change:
+            change.set_properties({"commit.retry.num-retries": "30"})
+    writes, steps = tables.to_all(0, 1), 5
+
+    def act(step: FaultPoint) -> None:
+        nonlocal steps
+        if step in {FaultPoint.TABLE_LOADED, FaultPoint.MANIFESTS_WRITTEN}:
+            steps += 1
+            if steps % 12 == 0:
+                listen(None)
+                other.sink("a").append(steps)
+                listen(act)
+
+    listen(act)
+    try:
+        tables.commit(writes)
+    finally:
+        listen(None)
+
+    assert all(1 in ids for ids in tables.ids().values())
+
+
+def test_staged_metadata_is_deleted_in_the_store_of_its_own_table(
+    tables: Tables, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would stay in a store of its own, and the files that it names would be deleted before it."""
+    other, racing = Tables(of_one=sink, names=NAMES), {"b", "c"}
+    staged, deleted = {}, []
+    note, delete = staged_metadata._Staged.note, staged_metadata.delete_files
+
+    def note_and_race(of_commit: staged_metadata._Staged, file: staged_metadata.StagedMetadata) -> None:
+        staged[file.path] = file
+        note(of_commit, file)
+        if file.name[-1] in racing:
+            racing.discard(file.name[-1])
+            other.sink(file.name[-1]).append(7)
+
+    def delete_and_tell(io: FileIO, paths: Collection[str], proof: Proof) -> int:
+        deleted.extend((io, path) for path in paths)
+        return delete(io, paths, proof)
+
+    monkeypatch.setattr(staged_metadata._Staged, "note", note_and_race)
+    monkeypatch.setattr(staged_metadata, "delete_files", delete_and_tell)
+    tables.commit(tables.to_all(0, 1))
+
+    assert tables.ids() == {"a": [0, 1], "b": [0, 1, 7], "c": [0, 1, 7]}
+    assert {staged[path].name[-1] for _, path in deleted} == {"b", "c"}
+    assert [path for io, path in deleted if io is not staged[path].io] == []
+
+
+@pytest.mark.parametrize("step", [FaultPoint.TABLE_LOADED, FaultPoint.TABLES_PREPARED])
 def test_second_driver_of_the_same_epoch_is_fenced_in_every_table(tables: Tables, step: FaultPoint) -> None:
     """Two drivers would put the rows in twice, or one table's from one and the other's from the other."""
     mine, other = tables.to_all(0, 1), tables.to_all(0, 8)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
 from pyiceberg.table import StaticTable, Table
@@ -24,14 +25,15 @@ from support.catalogs.faulty_catalog import (
     timed_out,
 )
 from support.checks.invariants import check_clean, check_sound, unreferenced_files
+from support.metrics.reports import reports_on
 from support.tables.changes_by_others import plain_catalog
-from support.tables.epochs import Tables
+from support.tables.epochs import DAMAGES, Tables
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import Sink, paths_of, rows
 
 from iceberg_ds.catalog.answers import TogetherRefusedError
 from iceberg_ds.commit import together
-from iceberg_ds.commit.together import TableWrite
+from iceberg_ds.commit.table_write import TableWrite
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -43,6 +45,8 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint, listen
 
 pytestmark = pytest.mark.usefixtures("waits")
+
+Damage: TypeAlias = Callable[[Tables, str, pytest.MonkeyPatch], None]
 
 BOTH = {"a": [0, 1], "b": [0, 1]}
 NEITHER = {"a": [0], "b": [0]}
@@ -344,7 +348,7 @@ def test_table_that_can_never_land_keeps_the_other_from_landing(
     else:
         at_point(step, lambda: happens(tables))
 
-    with pytest.raises(IcebergSinkError, match="None of 2 tables was committed, because they are committed together"):
+    with pytest.raises(IcebergSinkError, match="None of 2 tables was committed, because a table that fails"):
         tables.commit(writes)
 
     assert tables.sink("a").ids() == [0]
@@ -363,6 +367,48 @@ def test_table_that_can_never_land_does_not_keep_back_an_epoch_that_has_begun(ta
         three.commit(three.to_all(0, 1))
 
     assert three.ids() == {"a": [0, 1], "b": [0, 5], "c": [0, 1]}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("broken", ["b", "d"])
+def test_epoch_that_has_begun_is_finished_where_another_table_cannot_be(
+    faulty: Tables, monkeypatch: pytest.MonkeyPatch, damage: Damage, broken: str
+) -> None:
+    """Sound tables would stay behind for ever, because of one that nobody mends."""
+    four = replace(faulty, names=("a", "b", "c", "d"))
+    four.sink("c").append(0)
+    four.sink("d").append(0)
+    writes = four.to_all(0, 1)
+    four.sink("a").commit(four.write(0, {"a": [1]})[0].commits)
+
+    with monkeypatch.context() as patch:
+        damage(four, broken, patch)
+        with pytest.raises(IcebergSinkError, match="1 of 4 tables were not committed; the other tables have") as told:
+            four.commit(writes)
+
+    assert str(told.value).count("db.") == str(told.value).count(f"db.{broken}")
+    assert four.ids() == dict.fromkeys(four.names, [0, 1]) | {broken: [0]}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_error_and_reports_name_the_broken_table_alone(
+    faulty: Tables, monkeypatch: pytest.MonkeyPatch, damage: Damage
+) -> None:
+    """The user would look for a missing right in tables that have none missing."""
+    three = replace(faulty, names=("a", "b", "c"))
+    three.sink("c").append(0)
+    writes, taken = three.to_all(0, 1), reports_on(three.of_one)
+
+    with monkeypatch.context() as patch:
+        damage(three, "b", patch)
+        with pytest.raises(IcebergSinkError, match="None of 3 tables was committed") as told:
+            three.commit(writes)
+
+    assert str(told.value).count("db.") == str(told.value).count("db.b")
+    assert [(report.table, report.files_left) for report in taken] == [("db.a", 0), ("db.b", 0), ("db.c", 0)]
+    assert three.ids() == {"a": [0], "b": [0], "c": [0]}
+    for name in ("a", "c"):
+        check_clean(three.sink(name).table())
 
 
 def test_refused_rows_of_one_table_keep_the_other_from_landing(tables: Tables) -> None:

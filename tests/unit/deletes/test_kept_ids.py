@@ -54,7 +54,7 @@ from support.tables.shop import CUSTOMERS, ORDERS, PRICES, Shop, epoch_of, frame
 from support.tables.sink import Sink, epoch, local, write_batches
 
 from iceberg_ds.commit.commit import commit_rewrite
-from iceberg_ds.commit.together import giving_up
+from iceberg_ds.commit.table_write import giving_up
 from iceberg_ds.commit.write_files import Added
 from iceberg_ds.deletes import kept_ids
 from iceberg_ds.deletes.kept_ids import IdsFile

@@ -40,7 +40,8 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit import together
 from iceberg_ds.commit.commit import exceeded_limit
 from iceberg_ds.commit.snapshot_update import CommitResult
-from iceberg_ds.commit.together import TableWrite, commit_tables
+from iceberg_ds.commit.table_write import TableWrite
+from iceberg_ds.commit.together import commit_tables
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
