@@ -143,7 +143,10 @@ MANY_TABLES = (
         file="commit/epoch_part.py",
         before="and not shows_rows(parts)",
         after="and True",
-        tests=(_TOGETHER + "test_table_that_can_never_land_does_not_keep_back_an_epoch_that_has_begun",),
+        tests=(
+            _TOGETHER + "test_table_that_can_never_land_does_not_keep_back_an_epoch_that_has_begun",
+            _IN_TURN + "test_epoch_that_has_begun_is_finished_where_another_table_cannot_be",
+        ),
     ),
     Mutation(
         name="files of a table are deleted while a request may still arrive",
