@@ -387,7 +387,7 @@ def test_epoch_that_has_begun_is_finished_where_another_table_cannot_be(
             four.commit(writes)
 
     assert str(told.value).count("db.") == str(told.value).count(f"db.{broken}")
-    assert four.ids() == dict.fromkeys(four.names, [0, 1]) | {broken: [0]}
+    assert four.ids() == {name: [0, 1] for name in four.names} | {broken: [0]}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
