@@ -49,6 +49,25 @@ def is_hopeless(parts: Sequence[EpochPart]) -> bool:
     return lacks_first(parts) or (any(part.failure is not None for part in parts) and not shows_rows(parts))
 
 
+def heed_sources(parts: Sequence[EpochPart]) -> None:
+    """Give tables up whose rows are not to land beside what became of the tables that these rows were written for."""
+    replayed = {part.name for part in parts if part.result is not None and part.result.was_replayed}
+    failed = {part.name for part in parts if part.failure is not None}
+    for part in parts:
+        if part.is_due and (overtaken := replayed.intersection(part.sources)):
+            part.refuse(overtaken_error(part.name, min(overtaken)))
+        elif part.is_due and part.sources and failed.issuperset(part.sources):
+            part.abandon()
+
+
+def overtaken_error(table: str, source: str) -> CommitConflictError:
+    """Return the error of a quarantine table whose rows another run may have written into their own table."""
+    return CommitConflictError(
+        f"Cannot commit to {table}: another run of the same epoch or version committed to {source} at the same moment, "
+        "maybe with the rows that cannot be written by this one. Let one of them run at a time, and run this again."
+    )
+
+
 def check_first(table: str, result: CommitResult) -> CommitResult:
     """Return the result of a write that is to land first.
 
@@ -102,6 +121,7 @@ class EpochPart:
 
     Attributes:
         name: Identifier of the table.
+        table_uuid: UUID of the table.
         table: The table as last loaded.
         base: The table that the last request was made for; None before the first request.
         result: The outcome, once the table shows it.
@@ -120,6 +140,7 @@ class EpochPart:
         self._update: SnapshotUpdate | None = None
         self._epoch_id: int | None = None
         self.name = self._identity.table
+        self.table_uuid = self._identity.table_uuid
         self.table: Table | None = None
         self.base: Table | None = None
         self.result: CommitResult | None = None
@@ -242,6 +263,7 @@ class EpochPart:
             else:
                 self._take(found)
 
+        self._tried.base = self._tried.base or self.base
         while self.is_due and not self.is_ready:
             self._anew_if_stale(until_ready)
 
@@ -250,8 +272,8 @@ class EpochPart:
         ready, self._ready = self._ready, None
         if ready is None:
             raise AssertionError("unreachable: only what is ready is sent")
-        self._tried.pace.begin_attempt()
-        with self._failing():
+        with self._failing(), self._tried.pace.counting():
+            self._tried.pace.begin_attempt()
             sent = self._update_due.send_prepared(ready.table, ready.request)
             if isinstance(sent, CommitResult):
                 self._take(sent)
@@ -264,8 +286,8 @@ class EpochPart:
             self._anew_if_stale(lambda: self._take(bring_in(self._update_due, self._tried)))
 
     def _anew_if_stale(self, step: Callable[[], None]) -> None:
-        """Take a step; make the write anew if others have made its rewrite stale."""
-        with self._failing():
+        """Take a step, whose time counts; make the write anew if others have made its rewrite stale."""
+        with self._failing(), self._tried.pace.counting():
             try:
                 step()
             except RewriteValidationError as stale:
@@ -285,14 +307,15 @@ class EpochPart:
         """Give the table up, because another one of its epoch cannot get its rows."""
         self.is_abandoned = True
         with self._failing():
-            self._update_due.abandon(self.table_seen if self._ready is None else self._ready.table)
+            self._update_due.abandon(self._last_seen)
         self._ready = None
         self._meter.files_at_stake = 0
 
     def refuse(self, reason: CommitConflictError) -> None:
         """Give the table up, because another run of the epoch was faster."""
         with self._failing():
-            self._update_due.abandon(self.table_seen)
+            self._update_due.abandon(self._last_seen)
+        self._ready = None
         self.failure = self.failure or reason
 
     def give_up(self, problem: Exception | None) -> None:
@@ -336,6 +359,10 @@ class EpochPart:
         if self.table is None:
             raise AssertionError("unreachable: a table is loaded before it is looked at")
         return self.table
+
+    @property
+    def _last_seen(self) -> Table:
+        return self.table_seen if self._ready is None else self._ready.table
 
     @contextmanager
     def _failing(self, *, but: tuple[type[IcebergSinkError], ...] = ()) -> Iterator[None]:

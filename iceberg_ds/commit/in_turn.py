@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from iceberg_ds.commit.epoch_part import EpochPart, is_hopeless, shows_rows
+from iceberg_ds.commit.epoch_part import EpochPart, heed_sources, is_hopeless, shows_rows
 from iceberg_ds.fault_points import FaultPoint, fault_point
 
 
@@ -23,18 +23,39 @@ def bring_in_turn(parts: Sequence[EpochPart]) -> None:
     """
     due = [part for part in parts if part.is_due]
     try:
-        for part in due:
-            part.make_ready()
+        _make_ready(due)
+        heed_sources(parts)
         fault_point(FaultPoint.TABLES_PREPARED)
-        for part in due:
-            if part.is_due and not is_hopeless(parts):
-                part.send_ready()
-                if part.is_first or not shows_rows(parts):
-                    part.finish()
-        for part in due:
-            if not part.is_ready:
-                part.finish()
-    finally:
+        _send(parts, due)
+    except BaseException:
         for part in due:
             if part.is_ready:
                 part.abandon()
+        raise
+    for part in due:
+        part.make_ready()
+        if part.is_due:
+            part.abandon()
+
+
+def _make_ready(due: Sequence[EpochPart]) -> None:
+    """Make parts ready, but for a second write to a table: it builds on the first."""
+    seen: set[str] = set()
+    for part in due:
+        if part.table_uuid not in seen:
+            part.make_ready()
+        seen.add(part.table_uuid)
+
+
+def _send(parts: Sequence[EpochPart], due: Sequence[EpochPart]) -> None:
+    """Send a request for each part that is due; leave those due that may not get their rows."""
+    for part in due:
+        if is_hopeless(parts):
+            return
+        part.make_ready()
+        if part.is_due:
+            part.send_ready()
+        if part.is_first or not shows_rows(parts):
+            part.finish()
+    for part in due:
+        part.finish()

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, fields
 from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
@@ -230,7 +231,16 @@ class Pace:
         self.policy = RetryPolicy()  # until the table's own is known
         self._failures = 0
         self._lost_races = 0
-        self._started = self._attempt_began = time.monotonic()
+        self._started = self._stopped = self._attempt_began = time.monotonic()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Let the time of the block count, and none between two such blocks."""
+        self._started += time.monotonic() - self._stopped
+        try:
+            yield
+        finally:
+            self._stopped = time.monotonic()
 
     def begin_attempt(self) -> bool:
         """Note the time, and return whether no further request may be sent after the failures so far."""

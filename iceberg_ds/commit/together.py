@@ -26,7 +26,15 @@ from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.catalog.staged_metadata import tidying_metadata
 from iceberg_ds.commit.commit import commit_to_branch, end_commit, has_number
-from iceberg_ds.commit.epoch_part import EpochPart, check_first, is_hopeless, lacks_first, shows_rows
+from iceberg_ds.commit.epoch_part import (
+    EpochPart,
+    check_first,
+    heed_sources,
+    is_hopeless,
+    lacks_first,
+    overtaken_error,
+    shows_rows,
+)
 from iceberg_ds.commit.in_turn import bring_in_turn
 from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.commit.retry import Pace, RetryPolicy, would_fail_again
@@ -34,7 +42,6 @@ from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.table_write import TableWrite, giving_up
 from iceberg_ds.errors import (
     CatalogError,
-    CommitConflictError,
     CommitStateUnknownError,
     IcebergSinkError,
     OptionError,
@@ -116,20 +123,12 @@ def _commit_first(
         with giving_up(catalog, [*first[number - 1 :], *writes]):
             for other in writes:
                 if other.table in write.sources and has_number(catalog, other.commits[0].write):
-                    raise _overtaken(write.table, other.table)
+                    raise overtaken_error(write.table, other.table)
         with giving_up(catalog, [*first[number:], *writes]):
             try:
                 check_first(write.table, _commit_one(catalog, write, epoch_id))
             except IcebergSinkError as failure:
                 raise type(failure)(f"{_none_without_first(writes)}: {failure}") from failure
-
-
-def _overtaken(table: str, source: str) -> CommitConflictError:
-    """Return the error of a quarantine table whose rows another run may have written into their own table."""
-    return CommitConflictError(
-        f"Cannot commit to {table}: another run of the same epoch or version committed to {source} at the same moment, "
-        "maybe with the rows that cannot be written by this one. Let one of them run at a time, and run this again."
-    )
 
 
 def _none_without_first(writes: Sequence[TableWrite]) -> str:
@@ -206,9 +205,9 @@ def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None)
                 return end_commit(catalog, commits[0].write, result, write.publish)
 
 
-def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
+def _some_failed(failures: Sequence[IcebergSinkError], count: int, *, is_numbered: bool) -> str:
     doubtful = sum(isinstance(failure, CommitStateUnknownError) for failure in failures)
-    failed, count = len(failures) - doubtful, len(writes)
+    failed = len(failures) - doubtful
     if failed == count:
         return f"None of {count} tables was committed"
     told = f"{failed} of {count} tables were not committed"
@@ -218,7 +217,7 @@ def _some_failed(failures: Sequence[IcebergSinkError], writes: Sequence[TableWri
     if len(failures) == count:
         return told
     told = f"{told}; the other tables have their rows"
-    if writes[0].commits[0].write.numbered is None:
+    if not is_numbered:
         return f"{told}, and get them a second time if this runs again, because it has no epoch and no version"
     return f"{told}, and are skipped when this runs again under the same epoch or version"
 
@@ -255,24 +254,19 @@ def _commit_parts(
     for part in parts:
         part.report(failures[0] if failures else None)
     if failures:
-        raise _of_several(failures, _summary(parts, failures, writes, is_one_request=is_one_request))
+        raise _of_several(failures, _summary(parts, failures, writes))
     return [part.result for part in parts[len(first) :] if part.result is not None]
 
 
-def _summary(
-    parts: Sequence[EpochPart],
-    failures: Sequence[IcebergSinkError],
-    writes: Sequence[TableWrite],
-    *,
-    is_one_request: bool,
-) -> str:
+def _summary(parts: Sequence[EpochPart], failures: Sequence[IcebergSinkError], writes: Sequence[TableWrite]) -> str:
     """Return what became of the epoch, of whose writes some have failed."""
     if lacks_first(parts) and not any(part.has_rows for part in parts if not part.is_first):
         return _none_without_first(writes)
-    if shows_rows(parts):
-        return _some_failed(failures, writes)
     count, doubtful = len(parts), sum(isinstance(failure, CommitStateUnknownError) for failure in failures)
-    if doubtful and is_one_request:
+    if shows_rows(parts):
+        count -= sum(part.is_abandoned for part in parts)  # their rows were not to come
+        return _some_failed(failures, count, is_numbered=writes[0].commits[0].write.numbered is not None)
+    if doubtful == count:
         return f"{count} tables are committed together, and what became of them is unknown"
     if doubtful:
         return f"It is unknown of {doubtful} of {count} tables whether they have their rows; no other table has them"
@@ -291,7 +285,7 @@ class _Together:
         self._catalog = catalog
         self._parts = parts
         self._asked: list[EpochPart] = []  # those in the last request
-        self._concerned: list[EpochPart] = []  # those that `_problem` is about, if not all
+        self._concerned: list[EpochPart] | None = None  # those that `_problem` is about; None for all
         self._is_confirmed = False  # whether the catalog confirmed the last request
         self._problem: Exception | None = None  # of the last attempt; None to try again at once
         self._was_renewed = False  # whether the last attempt found a stale rewrite, so that it is no failure
@@ -325,6 +319,7 @@ class _Together:
                 part.look()
             except CatalogError as unreachable:
                 part.give_up_unseen(unreachable)
+                self._concerned = []  # the others may go on
 
     def _look(self) -> None:
         """Load every table that is due, and look at it.
@@ -341,21 +336,20 @@ class _Together:
 
     def _go_on(self, *, is_exhausted: bool) -> None:
         """Do what the last look at all tables calls for."""
-        replayed = {part.name for part in self._parts if part.result is not None and part.result.was_replayed}
-        for part in self._due:
-            if overtaken := replayed.intersection(part.sources):
-                part.refuse(_overtaken(part.name, min(overtaken)))
+        heed_sources(self._parts)
         due = self._due
-        concerned = [part for part in self._concerned if part.is_due] or due
+        concerned = due if self._concerned is None else [part for part in self._concerned if part.is_due]
         is_over = would_fail_again(self._problem) or all(part.stays_refused(self._problem) for part in concerned)
         if is_hopeless(self._parts):
             for part in due:
                 part.abandon()
-        elif self._must_go_in_turn() or len(due) == 1 or ((is_exhausted or is_over) and shows_rows(self._parts)):
+        elif self._must_go_in_turn() or len(due) == 1:
             bring_in_turn(self._parts)
         elif is_exhausted or is_over:
             for part in concerned:
                 part.give_up(self._problem)
+            if shows_rows(self._parts):
+                bring_in_turn(self._parts)
         else:
             self._attempt(due)
 
@@ -389,7 +383,7 @@ class _Together:
     def _attempt(self, due: Sequence[EpochPart]) -> None:
         """Create the tables that are missing, or else send one request."""
         fault_point(FaultPoint.TABLES_SEEN)
-        self._asked, self._concerned, self._is_confirmed, self._problem = [], [], False, None
+        self._asked, self._concerned, self._is_confirmed, self._problem = [], None, False, None
         if missing := [part for part in due if part.is_new]:
             for part in missing:
                 part.create()

@@ -56,8 +56,8 @@ MANY_TABLES = (
     Mutation(
         name="other tables show their rows while the first one waits for its own",
         file="commit/in_turn.py",
-        before="                if part.is_first or not shows_rows(parts):\n",
-        after="                if False:\n",
+        before="        if part.is_first or not shows_rows(parts):\n",
+        after="        if False:\n",
         tests=(
             _IN_TURN + "test_nothing_is_sent_after_a_failure_before_the_first_table_shows",
             _IN_TURN + "test_outcome_that_stays_unknown_keeps_the_others_from_landing",
@@ -66,12 +66,37 @@ MANY_TABLES = (
     Mutation(
         name="files of tables that are not asked for any more stay",
         file="commit/in_turn.py",
+        before="        if part.is_due:\n            part.abandon()\n",
+        after="        if part.is_due:\n            part.is_abandoned = True\n",
+        tests=(_IN_TURN + "test_table_that_can_never_land_keeps_the_others_from_landing",),
+    ),
+    Mutation(
+        name="files of tables that an interruption keeps from being asked for stay",
+        file="commit/in_turn.py",
         before="                part.abandon()\n",
         after="                part.is_abandoned = True\n",
-        tests=(
-            _IN_TURN + "test_table_that_can_never_land_keeps_the_others_from_landing",
-            "unit/commit/test_reports_of_failures.py::test_tables_after_an_interruption_are_told_as_failed",
-        ),
+        tests=("unit/commit/test_reports_of_failures.py::test_tables_after_an_interruption_are_told_as_failed",),
+    ),
+    Mutation(
+        name="the time of other tables counts against a table",
+        file="commit/retry.py",
+        before="        self._started += time.monotonic() - self._stopped\n",
+        after="",
+        tests=(_IN_TURN + "test_time_of_other_tables_counts_not_against_a_table",),
+    ),
+    Mutation(
+        name="two appends to one table race each other",
+        file="commit/in_turn.py",
+        before="        if part.table_uuid not in seen:\n",
+        after="        if True:\n",
+        tests=(_IN_TURN + "test_two_appends_to_one_table_do_not_race_each_other",),
+    ),
+    Mutation(
+        name="bad rows of a table that failed are added",
+        file="commit/epoch_part.py",
+        before="failed.issuperset(part.sources)",
+        after="False",
+        tests=(_TOGETHER + "test_bad_rows_of_a_table_that_may_not_get_the_epoch_are_not_added",),
     ),
     Mutation(
         name="a request in turn is no attempt",
@@ -100,8 +125,8 @@ MANY_TABLES = (
     Mutation(
         name="an epoch that has begun is given up because one table cannot be written",
         file="commit/together.py",
-        before="((is_exhausted or is_over) and shows_rows(self._parts))",
-        after="False",
+        before="            if shows_rows(self._parts):\n                bring_in_turn(self._parts)",
+        after="            for part in self._due:\n                part.give_up(self._problem)",
         tests=(_TOGETHER + "test_epoch_that_has_begun_is_finished_where_another_table_cannot_be",),
     ),
     Mutation(

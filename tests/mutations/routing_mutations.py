@@ -186,9 +186,9 @@ ROUTING = (
     ),
     Mutation(
         name="a row that another run wrote goes to the quarantine, too, in one request",
-        file="commit/together.py",
-        before="            if overtaken := replayed.intersection(part.sources):\n",
-        after="            if overtaken := replayed.intersection(()):\n",
+        file="commit/epoch_part.py",
+        before="(overtaken := replayed.intersection(part.sources))",
+        after="(overtaken := replayed.intersection(()))",
         tests=(_REQUEUE + "test_row_that_a_call_at_the_same_time_wrote_stays_out_of_the_quarantine",),
     ),
     Mutation(

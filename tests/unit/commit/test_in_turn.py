@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
 from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from support.catalogs.faulty_catalog import (
     FaultyCatalog,
     Strike,
@@ -27,6 +30,7 @@ from support.tables.epochs import DAMAGES, Tables
 from support.tables.sink import Sink, paths_of, rows
 
 from iceberg_ds.catalog import staged_metadata
+from iceberg_ds.commit.producer import SnapshotProducer
 from iceberg_ds.commit.table_write import TableWrite
 from iceberg_ds.errors import (
     CatalogError,
@@ -367,6 +371,48 @@ def test_table_is_tried_as_often_as_its_properties_say(
         tables.commit(writes)
 
     assert {report.table: report.attempts for report in taken} == {"db.a": 1, "db.b": 1 + retries, "db.c": 1}
+
+
+def test_time_of_other_tables_counts_not_against_a_table(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many tables, the last would be given up without a single attempt, each time that the epoch is repeated."""
+    clock, slow = time.monotonic, 0.0
+    produce = SnapshotProducer.produce
+
+    def produce_slowly(producer: SnapshotProducer, table: Table) -> Snapshot | None:
+        nonlocal slow
+        slow += 16 * 60  # of the 30 minutes in which a table is tried
+        return produce(producer, table)
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + slow)
+    monkeypatch.setattr(SnapshotProducer, "produce", produce_slowly)
+    tables.commit(tables.to_all(0, 1))
+
+    assert tables.ids() == ALL
+
+
+def test_two_appends_to_one_table_do_not_race_each_other(tables: Tables) -> None:
+    """One would be refused because of the other, and fail where nothing is tried again."""
+    with tables.sink("a").table().transaction() as change:
+        change.set_properties({"commit.retry.num-retries": "0"})
+    writes = [TableWrite(commits=tables.sink("a").write(rows(number))) for number in (1, 2)]
+    taken = reports_on(tables.of_one)
+
+    tables.commit(writes)
+
+    assert tables.sink("a").ids() == [0, 1, 2]
+    assert [(report.attempts, report.conflicts) for report in taken] == [(1, 0), (1, 0)]
+
+
+def test_second_append_to_a_table_leaves_nothing_if_another_table_fails(tables: Tables) -> None:
+    """Its files would stay, because it was not looked at before."""
+    good = [TableWrite(commits=tables.sink("a").write(rows(number))) for number in (1, 2)]
+    bad = TableWrite(commits=tables.sink("c").write_over(rows(9), replace_where="id < 5"))
+
+    with pytest.raises(RefusedRowsError, match="do not satisfy replace-where"):
+        tables.commit([*good, bad])
+
+    assert tables.ids() == NONE
+    check_all_clean(tables)
 
 
 def test_busy_table_does_not_keep_the_epoch_from_landing(faulty_sink: Sink, sink: Sink) -> None:

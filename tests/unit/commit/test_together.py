@@ -33,7 +33,9 @@ from support.tables.sink import Sink, paths_of, rows
 
 from iceberg_ds.catalog.answers import TogetherRefusedError
 from iceberg_ds.commit import together
+from iceberg_ds.commit.retry import RetryPolicy
 from iceberg_ds.commit.table_write import TableWrite
+from iceberg_ds.commit.together import commit_tables
 from iceberg_ds.errors import (
     CatalogError,
     CommitConflictError,
@@ -170,11 +172,11 @@ def test_table_whose_outcome_is_unknown_is_not_said_to_be_without_its_rows(
         ("c", "1 of 2 tables were not committed; the other tables have their rows, and are skipped"),
     ],
 )
-def test_summary_counts_tables_without_rows_and_those_in_doubt(tables: Tables, kinds: str, said: str) -> None:
+def test_summary_counts_tables_without_rows_and_those_in_doubt(kinds: str, said: str) -> None:
     """The user would take a table in doubt for one without its rows."""
     failures = [CommitConflictError("no") if kind == "c" else CommitStateUnknownError("perhaps") for kind in kinds]
 
-    assert together._some_failed(failures, tables.to_all(0, 1)).startswith(said)
+    assert together._some_failed(failures, 2, is_numbered=True).startswith(said)
 
 
 def few_retries(tables: Tables) -> None:
@@ -457,6 +459,20 @@ def test_catalog_that_cannot_be_reached_is_asked_again(faulty: Tables, faulty_ca
     assert faulty.ids() == BOTH
 
 
+def test_catalog_that_is_back_when_it_is_asked_no_more_is_given_up(
+    faulty: Tables, faulty_catalog: FaultyCatalog
+) -> None:
+    """The epoch would go round for ever, without a request."""
+    writes = faulty.to_all(0, 1)
+    faulty_catalog.fail_next_loads(RetryPolicy().num_other_retries + 2, connection_lost)
+
+    with pytest.raises(IcebergSinkError, match="None of 2 tables was committed"):
+        faulty.commit(writes)
+
+    assert faulty.ids() == NEITHER
+    check_all_clean(faulty)
+
+
 def test_catalog_that_stays_away_after_the_request_leaves_the_outcome_open(
     faulty: Tables, faulty_catalog: FaultyCatalog
 ) -> None:
@@ -639,3 +655,55 @@ def test_server_that_refuses_such_requests_gets_one_for_each_table(
     assert (faulty_catalog.together, faulty_catalog.commits) == (1, 3)
     assert faulty.ids() == BOTH
     assert "refuses requests for several tables" in caplog.text
+
+
+def test_unknown_outcome_after_such_a_refusal_is_told_of_its_table_alone(
+    faulty: Tables, faulty_catalog: FaultyCatalog
+) -> None:
+    """The user would look for rows in tables that surely have none."""
+    writes = faulty.to_all(0, 1)
+    faulty_catalog.fail_next(1, lambda: TogetherRefusedError("404"))
+    faulty_catalog.fail_next(99, connection_lost)
+
+    with pytest.raises(CommitStateUnknownError, match=r"^It is unknown of 1 of 2 tables(.|\n)*db\.a"):
+        faulty.commit(writes)
+
+    assert [all(path.exists() for path in paths_of(write.commits)) for write in writes] == [True, False]
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_epoch_that_has_begun_is_tried_as_often_as_its_tables_say(
+    faulty: Tables, faulty_catalog: FaultyCatalog, retries: int
+) -> None:
+    """A catalog that is overrun would be asked twice as often as the user has allowed."""
+    three = replace(faulty, names=("a", "b", "c"))
+    three.sink("c").append(0)
+    for name in three.names:
+        with three.sink(name).table().transaction() as change:
+            change.set_properties({"commit.retry.num-retries": str(retries)})
+    three.sink("a").commit(three.write(0, {"a": [1]})[0].commits)
+    writes, taken = three.to_all(0, 1), reports_on(three.of_one)
+    faulty_catalog.fail_next(99, throttled)
+
+    with pytest.raises(CommitConflictError, match=r"2 of 3 tables were not committed(.|\n)*TooManyRequests"):
+        three.commit(writes)
+
+    assert {report.table: report.attempts for report in taken} == {"db.a": 0, "db.b": 1 + retries, "db.c": 1 + retries}
+
+
+def test_bad_rows_of_a_table_that_may_not_get_the_epoch_are_not_added(
+    faulty: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be written back into a table that has newer rows, once the user mends them."""
+    monkeypatch.setattr(type(faulty.catalog), "is_atomic_over_tables", True)
+    three = replace(faulty, names=("a", "b", "q"))
+    three.sink("q").append(0)
+    three.sink("a").commit(three.write(0, {"a": [1]})[0].commits)
+    writes = three.write(0, {"a": [1], "b": [1]})
+    (bad,) = three.write(0, {"q": [9]})
+    later(faulty)
+
+    with pytest.raises(CommitConflictError, match=r"1 of 2 tables were not committed(.|\n)*db\.b"):
+        commit_tables(faulty.catalog, writes, first=[replace(bad, sources=("db.b",))], epoch_id=0)
+
+    assert three.ids() == {"a": [0, 1], "b": [0, 5], "q": [0]}
