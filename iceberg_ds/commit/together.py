@@ -205,16 +205,15 @@ def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None)
                 return end_commit(catalog, commits[0].write, result, write.publish)
 
 
-def _some_failed(failures: Sequence[IcebergSinkError], count: int, *, is_numbered: bool) -> str:
-    doubtful = sum(isinstance(failure, CommitStateUnknownError) for failure in failures)
-    failed = len(failures) - doubtful
+def _some_failed(count: int, failed: int, doubtful: int, *, is_numbered: bool) -> str:
+    """Return what became of `count` tables, of which so many failed, and so many are in doubt."""
     if failed == count:
         return f"None of {count} tables was committed"
     told = f"{failed} of {count} tables were not committed"
     if doubtful:
         unknown = f"t is unknown of {doubtful} of {count} tables whether they have their rows"
         told = f"{told}, and i{unknown}" if failed else f"I{unknown}"
-    if len(failures) == count:
+    if failed + doubtful == count:
         return told
     told = f"{told}; the other tables have their rows"
     if not is_numbered:
@@ -264,8 +263,10 @@ def _summary(parts: Sequence[EpochPart], failures: Sequence[IcebergSinkError], w
         return _none_without_first(writes)
     count, doubtful = len(parts), sum(isinstance(failure, CommitStateUnknownError) for failure in failures)
     if shows_rows(parts):
-        count -= sum(part.is_abandoned for part in parts)  # their rows were not to come
-        return _some_failed(failures, count, is_numbered=writes[0].commits[0].write.numbered is not None)
+        left_out = [part.is_first for part in parts if part.is_abandoned and part.failure is None]
+        failed = len(failures) - doubtful + left_out.count(False)
+        is_numbered = writes[0].commits[0].write.numbered is not None
+        return _some_failed(count - left_out.count(True), failed, doubtful, is_numbered=is_numbered)
     if doubtful == count:
         return f"{count} tables are committed together, and what became of them is unknown"
     if doubtful:
