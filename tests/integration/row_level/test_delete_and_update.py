@@ -421,7 +421,7 @@ def test_failure_leaves_no_file(
         raise DataFileError("of a test")
 
     if step == "commit_tables":
-        monkeypatch.setattr("iceberg_ds.commit.together.begin_commit", fail)
+        monkeypatch.setattr("iceberg_ds.commit.epoch_part.begin_commit", fail)
         monkeypatch.setattr("iceberg_ds.commit.together.commit_to_branch", fail)
     else:
         monkeypatch.setattr(operation, step, fail)
