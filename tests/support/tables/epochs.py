@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.exceptions import ForbiddenError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from support.checks.invariants import check_clean
 from support.tables.sink import QUERY, Sink, epoch, local, rows
 
 from iceberg_ds.catalog.client import CatalogClient
@@ -89,6 +90,20 @@ class Tables:
             local(path) for path in (table.metadata_location, *(e.metadata_file for e in table.metadata.metadata_log))
         }
         return {str(path) for path in local(table.metadata.location).rglob("*.metadata.json") if path not in known}
+
+
+def let_retry(tables: Tables, times: int) -> None:
+    """Let commits to each of the tables be tried again so often."""
+    for name in tables.names:
+        with tables.sink(name).table().transaction() as change:
+            change.set_properties({"commit.retry.num-retries": str(times)})
+
+
+def check_all_clean(tables: Tables) -> None:
+    """Assert that every table is whole, and that neither data files nor metadata files lie around."""
+    for name in tables.names:
+        check_clean(tables.sink(name).table())
+        assert tables.metadata_files(name) == set()
 
 
 def forbid_manifests(_: Tables, name: str, patch: pytest.MonkeyPatch) -> None:

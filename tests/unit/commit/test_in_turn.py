@@ -26,7 +26,7 @@ from support.catalogs.faulty_catalog import (
 from support.checks.invariants import check_clean, check_sound, unreferenced_files
 from support.faults.kinds import Kind, Way
 from support.metrics.reports import reports_on
-from support.tables.epochs import DAMAGES, Tables
+from support.tables.epochs import DAMAGES, Tables, check_all_clean, let_retry
 from support.tables.sink import Sink, paths_of, rows
 
 from iceberg_ds.catalog import staged_metadata
@@ -79,20 +79,6 @@ def heard() -> Iterator[list[FaultPoint]]:
     listen(steps.append)
     yield steps
     listen(None)
-
-
-def check_all_clean(tables: Tables) -> None:
-    """Assert that every table is whole, and that neither data files nor metadata files lie around."""
-    for name in tables.names:
-        check_clean(tables.sink(name).table())
-        assert tables.metadata_files(name) == set()
-
-
-def few_retries(tables: Tables) -> None:
-    """Let commits be tried twice only."""
-    for name in tables.names:
-        with tables.sink(name).table().transaction() as change:
-            change.set_properties({"commit.retry.num-retries": "1"})
 
 
 def test_nothing_but_requests_comes_between_the_first_table_and_the_last(
@@ -246,7 +232,7 @@ def test_outcome_that_stays_unknown_keeps_the_others_from_landing(
     tables: Tables, faulty_catalog: FaultyCatalog
 ) -> None:
     """Readers would see half an epoch; or files would be deleted of a table that may have its rows."""
-    few_retries(tables)
+    let_retry(tables, 1)
     writes = tables.to_all(0, 1)
     faulty_catalog.fail_next(9, connection_lost)
 
@@ -358,9 +344,7 @@ def test_table_is_tried_as_often_as_its_properties_say(
     tables: Tables, faulty_catalog: FaultyCatalog, retries: int
 ) -> None:
     """`commit.retry.num-retries` would count for less than it says."""
-    for name in tables.names:
-        with tables.sink(name).table().transaction() as change:
-            change.set_properties({"commit.retry.num-retries": str(retries)})
+    let_retry(tables, retries)
     writes, taken = tables.to_all(0, 1), reports_on(tables.of_one)
     faulty_catalog.pass_next(1)
     faulty_catalog.fail_next(1, refusal)

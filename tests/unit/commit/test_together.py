@@ -27,7 +27,7 @@ from support.catalogs.faulty_catalog import (
 from support.checks.invariants import check_clean, check_sound, unreferenced_files
 from support.metrics.reports import reports_on
 from support.tables.changes_by_others import plain_catalog
-from support.tables.epochs import DAMAGES, Tables
+from support.tables.epochs import DAMAGES, Tables, check_all_clean, let_retry
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import Sink, paths_of, rows
 
@@ -72,13 +72,6 @@ def tables(sink: Sink) -> Tables:
 def faulty(tables: Tables, faulty_sink: Sink) -> Tables:
     """Return the same tables through a catalog that fails on demand."""
     return Tables(of_one=faulty_sink, names=tables.names)
-
-
-def check_all_clean(tables: Tables) -> None:
-    """Assert that every table is whole, and that neither data files nor metadata files lie around."""
-    for name in tables.names:
-        check_clean(tables.sink(name).table())
-        assert tables.metadata_files(name) == set()
 
 
 def test_one_request_changes_all_tables(faulty: Tables, faulty_catalog: FaultyCatalog) -> None:
@@ -127,7 +120,7 @@ def test_answers_that_stay_away_leave_files_and_the_next_run_lands_them(
     faulty: Tables, faulty_catalog: FaultyCatalog
 ) -> None:
     """A request that arrives late would refer to files that are gone."""
-    few_retries(faulty)
+    let_retry(faulty, 1)
     writes = faulty.to_all(0, 1)
     faulty_catalog.fail_next(9, connection_lost)
 
@@ -177,13 +170,6 @@ def test_summary_counts_tables_without_rows_and_those_in_doubt(kinds: str, said:
     told = together._some_failed(2, kinds.count("c"), kinds.count("u"), is_numbered=True)
 
     assert told.startswith(said)
-
-
-def few_retries(tables: Tables) -> None:
-    """Let commits be tried twice only."""
-    for name in tables.names:
-        with tables.sink(name).table().transaction() as change:
-            change.set_properties({"commit.retry.num-retries": "1"})
 
 
 @pytest.mark.parametrize("is_next", [True, False], ids=["before the next request", "when all is over"])
@@ -477,7 +463,7 @@ def test_catalog_that_stays_away_after_the_request_leaves_the_outcome_open(
     faulty: Tables, faulty_catalog: FaultyCatalog
 ) -> None:
     """Files of an epoch that landed would be deleted."""
-    few_retries(faulty)
+    let_retry(faulty, 1)
     writes = faulty.to_all(0, 1)
     faulty_catalog.after_commit(1, lambda: faulty_catalog.fail_next_loads(99, connection_lost))
 
@@ -678,9 +664,7 @@ def test_epoch_that_has_begun_is_tried_as_often_as_its_tables_say(
     """A catalog that is overrun would be asked twice as often as the user has allowed."""
     three = replace(faulty, names=("a", "b", "c"))
     three.sink("c").append(0)
-    for name in three.names:
-        with three.sink(name).table().transaction() as change:
-            change.set_properties({"commit.retry.num-retries": str(retries)})
+    let_retry(three, retries)
     three.sink("a").commit(three.write(0, {"a": [1]})[0].commits)
     writes, taken = three.to_all(0, 1), reports_on(three.of_one)
     faulty_catalog.fail_next(99, throttled)
