@@ -47,7 +47,8 @@ step 3 is `snapshot.commit_request`, the loop is `retry.bring_in`, the write tha
 what the commit did, with the messages of the tasks that succeeded: if one is missing, no commit ever began, and files
 may be deleted; if all are there, a commit was tried and failed or died.
 
-Several tables of one epoch go through the same steps in one request, where the catalog takes it (`together`).
+Several tables of one epoch go through the same steps: in one request where the catalog takes it (`together`), else by
+one request a table, all of which are ready before the first is sent (`in_turn`).
 
 What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
 condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog
