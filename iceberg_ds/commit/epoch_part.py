@@ -123,7 +123,6 @@ class EpochPart:
         name: Identifier of the table.
         table_uuid: UUID of the table.
         table: The table as last loaded.
-        base: The table that the last request was made for; None before the first request.
         result: The outcome, once the table shows it.
         failure: Why the table did not get its rows, or may not have them.
         is_abandoned: Whether it was given up because of another table.
@@ -142,7 +141,6 @@ class EpochPart:
         self.name = self._identity.table
         self.table_uuid = self._identity.table_uuid
         self.table: Table | None = None
-        self.base: Table | None = None
         self.result: CommitResult | None = None
         self.failure: IcebergSinkError | None = None
         self.is_abandoned = False
@@ -197,9 +195,9 @@ class EpochPart:
             self.table = self._update_due.load()
         if self.is_due:
             with self._failing():
-                self._take(self._update_due.look(self.table_seen, self.base))
+                self._take(self._update_due.look(self.table_seen, self._tried.base))
         if not self.is_due:
-            self.table = self.base = None  # of many tables, only those that are due need memory
+            self.table = self._tried.base = None  # of many tables, only those that are due need memory
 
     def create(self) -> None:
         """Create the table without rows."""
@@ -216,7 +214,7 @@ class EpochPart:
         Or the failure of the store; or `RewriteValidationError` if others made the rewrite stale, and the write was
         made anew.
         """
-        self.base = self.table
+        self._tried.base = self.table
         prepared: CommitRequest | CommitResult | Exception | None = None
         with self._failing():
             try:
@@ -242,7 +240,7 @@ class EpochPart:
 
     def stays_refused(self, problem: Exception | None) -> bool:
         """Return whether the catalog refused for a reason that lasts as long as this table stays as it was."""
-        return stays_refused(problem, self.base, self.table_seen)
+        return stays_refused(problem, self._tried.base, self.table_seen)
 
     @property
     def is_ready(self) -> bool:
@@ -263,7 +261,6 @@ class EpochPart:
             else:
                 self._take(found)
 
-        self._tried.base = self._tried.base or self.base
         while self.is_due and not self.is_ready:
             self._anew_if_stale(until_ready)
 
@@ -300,7 +297,7 @@ class EpochPart:
         """Make the write anew; no request for it can land any more."""
         self._write = self._write.renewed(self._catalog, self._meter, stale)
         self._identity = self._write.commits[0].write
-        self._update, self.base, self._ready, self._tried = None, None, None, Attempts()
+        self._update, self._ready, self._tried = None, None, Attempts()
         self.begin(self._epoch_id)
 
     def abandon(self) -> None:

@@ -33,17 +33,7 @@ def test_killed_driver_leaves_all_tables_or_none_and_the_replay_all(  # noqa: PL
     sink: Sink, warehouse: Path, tmp_path: Path, step: FaultPoint, number: int, left: dict[str, list[int]]
 ) -> None:
     """A reader would see half an epoch until the driver is back, or rows would be lost or doubled."""
-    tables = Tables(of_one=sink)
-    tables.create()
-
-    die_in_epoch({"table": "db.a", "warehouse": str(warehouse)}, tables.to_all(0, 1), step, tmp_path, number)
-    found = tables.ids()
-    tables.commit(tables.to_all(0, 1))
-
-    assert found == left
-    assert tables.ids() == BOTH
-    for name in tables.names:
-        check_sound(tables.sink(name).table())
+    check_death(sink, warehouse, tmp_path, step, number, left, is_together=True)
 
 
 @pytest.mark.parametrize("step", [FaultPoint.TABLES_SEEN, FaultPoint.TABLES_CREATED, FaultPoint.TABLES_ANSWERED])
@@ -76,11 +66,25 @@ def test_where_each_table_gets_a_request_the_replay_finishes_the_epoch(  # noqa:
     sink: Sink, warehouse: Path, tmp_path: Path, step: FaultPoint, number: int, left: dict[str, list[int]]
 ) -> None:
     """The tables after the one at which the driver died would never get their rows."""
+    check_death(sink, warehouse, tmp_path, step, number, left, is_together=False)
+
+
+def check_death(  # noqa: PLR0913, PLR0917  # what the tests get
+    sink: Sink,
+    warehouse: Path,
+    folder: Path,
+    step: FaultPoint,
+    number: int,
+    left: dict[str, list[int]],
+    *,
+    is_together: bool,
+) -> None:
+    """Assert what a driver leaves that dies at a step, and that the repeated epoch brings all rows in once."""
     tables = Tables(of_one=sink)
     tables.create()
     options = {"table": "db.a", "warehouse": str(warehouse)}
 
-    die_in_epoch(options, tables.to_all(0, 1), step, tmp_path, number, is_together=False)
+    die_in_epoch(options, tables.to_all(0, 1), step, folder, number, is_together=is_together)
     found = tables.ids()
     tables.commit(tables.to_all(0, 1))
 
