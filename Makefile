@@ -113,7 +113,7 @@ typecheck: $(TOOLS) ## Check types
 
 .PHONY: test
 test: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) ## Run the tests, of matrices whose cells are alike some of each kind
-	@$(WITH_JAVA) $(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+	@$(WITH_JAVA) HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/pytest $(SIDE_BY_SIDE) $(PYTEST_ARGS)
 
 .PHONY: test-all
 test-all: $(TOOLS) $(PEER) $(SERVICES) $(CLASSES) $(RECIPES) ## Run all tests, those too that are marked exhaustive
@@ -195,7 +195,7 @@ bench-maintained: $(TOOLS) ## Measure a stream that maintains its own table besi
 
 .PHONY: bench-expiry
 bench-expiry: $(TOOLS) $(PEER) ## Measure expiry and the removal of orphan files beside those of Iceberg's own Spark runtime
-	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_expiry.py $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_expiry.py --files 100000,1000000 --snapshots 10000,100 $(BENCH_ARGS)
 
 .PHONY: bench-peer
 bench-peer: $(TOOLS) $(PEER) ## Measure appends, micro-batches and commits beside Iceberg's own Spark runtime; about an hour

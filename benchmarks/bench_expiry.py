@@ -1,11 +1,11 @@
 """What do the expiry of snapshots and the removal of orphan files take, beside those of Iceberg's own Spark runtime?
 
-    python benchmarks/bench_expiry.py --rounds 3 --files 200000 --snapshots 200
+    python benchmarks/bench_expiry.py --rounds 3 --files 100000,1000000 --snapshots 10000,100
 
 One warm session of the runtime's Spark has both, in the environment that `bench_rewrites.py` has. Two tables of empty
-files, the last number of each if there are several. In one, each of `--snapshots` commits replaces the files of the
-one before, `--files` in all; all but the last expire. The other has that many files in as many appends, and a tenth
-more that nothing refers to. Every measurement begins with the same files; what is left is counted after it. One round
+files: one has the first of `--files` and `--snapshots`, the other the last. In the first, each snapshot replaces the
+files of the one before; all but the last expire. The other has its files from as many appends, and a tenth more that
+nothing refers to. Every measurement begins with the same files; what is left is counted after it. One round
 before is not counted. Memory is the most that the driver took: of Python, above what it had before, and of Java's
 heap, which in a session of one machine is that of the tasks, too.
 """
@@ -19,7 +19,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from charts import Bar, Chart, draw
@@ -49,8 +49,8 @@ from iceberg_ds.maintenance.places_on_spark import LARGE_TABLE_FILES
 
 QUESTION = "What do expiry and the removal of orphan files take, beside Iceberg's own Spark runtime?"
 USES = {
-    "files": "of each table: the last number",
-    "snapshots": "of each table: the last number",
+    "files": "of the table whose snapshots expire: the first number; of the one with orphans: the last",
+    "snapshots": "as for --files",
     "rounds": "one more is run first, not counted",
 }
 EXPIRY, ORPHANS = "expire_snapshots", "remove_orphan_files"
@@ -130,18 +130,17 @@ def make(place: Place, name: str, files: int, snapshots: int) -> Case:
     (folder / "data").mkdir(parents=True, exist_ok=True)
     each = files // snapshots
     before: list[DataFile] = []
-    for _ in range(snapshots):
-        added = [_placed(one, folder) for one in made_up_files(each)]
-        update = table.transaction()
-        with (
-            update.update_snapshot().overwrite() if name == EXPIRY else update.update_snapshot().fast_append() as commit
-        ):
-            for one in added:
-                commit.append_data_file(one)
-            for one in before if name == EXPIRY else ():
-                commit.delete_data_file(one)
-        table = update.commit_transaction()
-        before = added
+    # One commit of the catalog brings all snapshots: thousands would take an hour, and leave the same files.
+    with table.transaction() as update:
+        for _ in range(snapshots):
+            added = [_placed(one, folder) for one in made_up_files(each)]
+            change = update.update_snapshot()
+            with change.overwrite() if name == EXPIRY else change.fast_append() as commit:
+                for one in added:
+                    commit.append_data_file(one)
+                for one in before if name == EXPIRY else ():
+                    commit.delete_data_file(one)
+            before = added
     for number in range(files // _SHARE_OF_ORPHANS if name == ORPHANS else 0):
         _touch(folder / "data" / f"left-behind-{number}.parquet")
     for path in (folder / "metadata").iterdir():
@@ -149,7 +148,8 @@ def make(place: Place, name: str, files: int, snapshots: int) -> Case:
     saved = folder.with_name(f"{folder.name}-saved")
     _link(folder, saved)
     left = each if name == EXPIRY else each * snapshots
-    return Case(name=name, place=place, folder=folder, saved=saved, metadata=table.metadata_location, left=left)
+    metadata = table.refresh().metadata_location
+    return Case(name=name, place=place, folder=folder, saved=saved, metadata=metadata, left=left)
 
 
 def _placed(file: DataFile, folder: Path) -> DataFile:
@@ -221,8 +221,9 @@ def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, st
             *notes,
             (
                 f"{settings.rounds} rounds, local[2], all in turn in a warm session: Spark {versions['spark']}, "
-                f"Iceberg {versions['iceberg']}. Tables of {settings.files[-1]:,} files in {settings.snapshots[-1]:,} "
-                "snapshots on a local disk."
+                f"Iceberg {versions['iceberg']}. {EXPIRY}: {settings.files[0]:,} files in {settings.snapshots[0]:,} "
+                f"snapshots; {ORPHANS}: {settings.files[-1]:,} files in {settings.snapshots[-1]:,} snapshots; on a "
+                "local disk."
             ),
         ),
     )
@@ -242,16 +243,15 @@ def chart(samples: Sequence[Sample]) -> Chart:
 def main() -> None:
     """Measure, report and draw."""
     settings = parse_arguments(QUESTION, USES)
-    settings = replace(settings, files=settings.files[-1:], snapshots=settings.snapshots[-1:])
-    files, snapshots = settings.files[-1], settings.snapshots[-1]
-    if not 1 < snapshots <= files:
+    sizes = {name: (settings.files[at], settings.snapshots[at]) for name, at in ((EXPIRY, 0), (ORPHANS, -1))}
+    if not all(1 < snapshots <= files for files, snapshots in sizes.values()):
         raise SystemExit("--snapshots must be above 1, and --files not below it")
     host = machine()
     begun = time.monotonic()
     with scratch_folder(settings) as scratch:
         place = Place(folder=scratch / "expiry")
         with place.session_of_both(script="expiry_server.py") as session:
-            cases = [make(place, name, files, snapshots) for name in (EXPIRY, ORPHANS)]
+            cases = [make(place, name, *size) for name, size in sizes.items()]
             samples = measure(session, cases, settings)
             versions = session.ask("versions")
     print(f"the whole took {time.monotonic() - begun:.0f} s", flush=True)

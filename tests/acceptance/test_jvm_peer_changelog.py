@@ -22,6 +22,7 @@ def spark() -> SparkSession:
     return shared_session("local[2]")
 
 
+@EXHAUSTIVE
 def test_changes_are_those_of_the_jvm(shared: SharedCatalog, spark: SparkSession) -> None:
     """A job that moves over from the runtime would get other changes."""
     shared.create_by_jvm("id BIGINT, name STRING, ratio DOUBLE", "PARTITIONED BY (truncate(2, name))")

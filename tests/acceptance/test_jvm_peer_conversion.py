@@ -59,7 +59,7 @@ def make(shared: SharedCatalog) -> Sink:
     return sink
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", few(1, ENCODINGS))
 def test_rows_stay_the_same_for_the_runtime_and_become_so_for_pyiceberg(
     shared: SharedCatalog, encoding: RowEncoding
 ) -> None:
@@ -79,6 +79,7 @@ def test_rows_stay_the_same_for_the_runtime_and_become_so_for_pyiceberg(
     assert verified.ok, str(verified)
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("encoding", few(1, ENCODINGS))
 def test_runtime_goes_on_writing_and_compacting_afterwards(shared: SharedCatalog, encoding: RowEncoding) -> None:
     """Rows would come back with the next compaction, or the runtime refuse what a conversion wrote."""

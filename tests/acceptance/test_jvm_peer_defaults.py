@@ -89,6 +89,7 @@ def test_rows_from_before_a_column_have_its_default(with_old_rows: SharedCatalog
     check(shared, [row_of(1, 0), row_of(2, 1), row_of(3, 0), row_of(4, 1)])
 
 
+@pytest.mark.exhaustive
 def test_nulls_that_are_written_stay_nulls(with_old_rows: SharedCatalog) -> None:
     """A null would become a default, in files that have the column."""
     nothing: dict[str, Any] = {"id": 7, **dict.fromkeys(f"c{number}" for number in range(len(DEFAULTS)))}
@@ -124,6 +125,7 @@ def test_rows_that_change_keep_the_defaults_of_other_columns(with_old_rows: Shar
     check(shared, [{**row_of(2, 0), "c1": -8}, {**row_of(3, 0), "c1": 0}, {**row_of(9, 1), "c2": None}])
 
 
+@pytest.mark.exhaustive
 def test_row_of_a_key_gets_write_defaults(with_old_rows: SharedCatalog) -> None:
     """A feed that does not know a column would write null into it."""
     shared = with_old_rows

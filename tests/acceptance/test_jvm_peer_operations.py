@@ -239,6 +239,7 @@ ORDERS = {
 }
 
 
+@EXHAUSTIVE
 @pytest.mark.parametrize("order", few(1, ORDERS.values()), ids=ORDERS.keys())
 def test_write_order_of_the_jvm(shared: SharedCatalog, order: str) -> None:
     """Files would say that they are sorted and not be, or be sorted otherwise than those of the peer."""

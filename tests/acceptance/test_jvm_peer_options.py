@@ -114,6 +114,7 @@ def test_branch_that_the_jvm_makes(shared: SharedCatalog) -> None:
     shared.check_branch("audit", [*old, *new])
 
 
+@EXHAUSTIVE
 def test_columns_that_the_sink_adds(shared: SharedCatalog) -> None:
     """Other engines would not see new columns, or lose the old ones."""
     shared.create_by_jvm("id BIGINT, number INT, place STRUCT<x: INT>", "PARTITIONED BY (bucket(4, number))")

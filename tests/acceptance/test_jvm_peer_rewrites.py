@@ -84,6 +84,7 @@ def test_figures_and_rows_are_those_of_the_runtime(shared: SharedCatalog) -> Non
     check(shared, before)
 
 
+@EXHAUSTIVE
 def test_runtime_goes_on_after_rewrites(shared: SharedCatalog) -> None:
     """The runtime would refuse to compact or delete, or bring rows back, after a rewrite of ours."""
     make(shared, NAME)

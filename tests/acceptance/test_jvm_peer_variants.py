@@ -77,6 +77,7 @@ def test_runtime_reads_what_the_sink_writes_and_goes_on(shared: SharedCatalog, s
     check(spark, shared, expected)
 
 
+@pytest.mark.exhaustive
 def test_runtime_reads_structs_that_tasks_made_variants_of(shared: SharedCatalog, spark: SparkSession) -> None:
     """A field would be missed by its name, or be of another type than where the runtime makes the variant."""
     document = (

@@ -97,6 +97,7 @@ def test_rows_that_are_appended_get_ids_of_their_own(shared: SharedCatalog, layo
     assert {number for _, number in found.values()} == {1, 2, 3, 4}
 
 
+@EXHAUSTIVE
 def test_table_that_was_upgraded_goes_on(shared: SharedCatalog) -> None:
     """Rows from before the upgrade would have no ids, or two of them one, and deletes of version 2 would be lost."""
     shared.create_by_jvm("id BIGINT, part INT, name STRING", f"TBLPROPERTIES ('format-version' = '2', {MERGE_ON_READ})")
@@ -114,6 +115,7 @@ def test_table_that_was_upgraded_goes_on(shared: SharedCatalog) -> None:
     check(shared, [*(row for row in rows if row["id"] != 12), *some(30, 32)], found)
 
 
+@EXHAUSTIVE
 def test_rows_without_ids_are_read_as_such(shared: SharedCatalog) -> None:
     """Rows from before the upgrade would have ids that they do not keep, or that are those of other rows."""
     shared.create_by_jvm("id BIGINT, part INT, name STRING", "TBLPROPERTIES ('format-version' = '2')")
@@ -159,6 +161,7 @@ def test_overwrites_take_deletion_vectors_with_their_files(shared: SharedCatalog
     assert not shared.metadata("delete_files", "file_path")
 
 
+@EXHAUSTIVE
 def test_rows_that_an_overwrite_writes_again_stay_the_same_rows(shared: SharedCatalog) -> None:
     """Readers of changes would take each row beside the replaced ones for a new one."""
     shared.append(some(0, 10), SCHEMA, format_version="3")
@@ -183,6 +186,7 @@ def test_rows_that_an_overwrite_writes_again_stay_the_same_rows(shared: SharedCa
     check(shared, [*rows, *some(30, 33)], found)
 
 
+@EXHAUSTIVE
 def test_rows_by_key_hide_each_other(shared: SharedCatalog) -> None:
     """A row that another task of the same write supersedes would be read, beside the one that wins."""
     first = [{"id": number % 7, "part": number, "name": f"n{number}"} for number in range(20)]

@@ -71,6 +71,7 @@ def test_table_that_the_jvm_runtime_has_compacted_and_expired_is_whole(shared: S
     assert result.ok, str(result)
 
 
+@EXHAUSTIVE
 def test_table_of_version_3_that_both_have_changed_is_whole(shared: SharedCatalog) -> None:
     """Vectors and row ids of a sound table would be called broken."""
     change(shared, 2)

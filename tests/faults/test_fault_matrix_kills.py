@@ -98,6 +98,7 @@ def test_stream_goes_on_after_a_kill_at_any_step(
     check_ids(begun.warehouse)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("version", "step"), in_each_version(COMMITTER_STEPS))
 def test_stream_whose_tasks_hand_rows_over_goes_on_after_a_kill(
     streams: dict[str, Stream], spark: SparkSession, tmp_path: Path, version: str, step: FaultPoint

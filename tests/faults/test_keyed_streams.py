@@ -69,6 +69,7 @@ def test_worker_dies(begun: KeyedStream, spark: SparkSession, point: FaultPoint)
     assert begun.snapshots() == len(FEED)
 
 
+@pytest.mark.exhaustive
 def test_worker_dies_while_an_epoch_waits_to_be_converted(spark: SparkSession, tmp_path: Path) -> None:
     """Readers of main would meet deletes that they cannot read, or never get the epoch."""
     options = {"publish_converted": "true", "partition_by": "region", "readers": "pyiceberg, snowflake"}

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own convention
 from pyspark.sql import types as spark_types
 from support.checks.invariants import check_sound
-from support.exhaustive import EXHAUSTIVE
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.tables import FORMAT, Warehouse
 from support.tables.variants import collected, variants
 
@@ -62,7 +62,7 @@ def by_spark(rows: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("columns", [TYPED, SHAPED], ids=["types", "shapes"])
+@pytest.mark.parametrize("columns", few(1, [(TYPED,), (SHAPED,)]), ids=["types", "shapes"])
 def test_nested_columns_are_the_variants_that_spark_makes(
     spark: SparkSession, house: Warehouse, columns: list[str]
 ) -> None:
@@ -198,6 +198,7 @@ def test_what_no_variant_holds_is_refused(spark: SparkSession, house: Warehouse,
     assert not house.has_table()
 
 
+@EXHAUSTIVE
 def test_older_tables_are_refused(spark: SparkSession, house: Warehouse) -> None:
     """Their readers could not even load the table."""
     rows = spark.range(1).selectExpr("id", "array(id) AS v")
@@ -211,6 +212,7 @@ def test_older_tables_are_refused(spark: SparkSession, house: Warehouse) -> None
     assert house.ids() == [0]
 
 
+@EXHAUSTIVE
 def test_struct_that_no_table_has_is_written_by_key_and_distributed(spark: SparkSession, house: Warehouse) -> None:
     """Of all ways to write the option would only hold in plain appends."""
     columns = [

@@ -152,7 +152,7 @@ def by_id(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
-@pytest.mark.parametrize("fields", few(4, ((fields,) for fields in SPECS.values())), ids=SPECS.keys())
+@pytest.mark.parametrize("fields", few(2, ((fields,) for fields in SPECS.values())), ids=SPECS.keys())
 def test_batch_puts_every_row_into_its_partition(
     spark: SparkSession, house: Warehouse, fields: list[tuple[int, Transform[Any, Any]]]
 ) -> None:

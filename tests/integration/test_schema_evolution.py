@@ -18,7 +18,7 @@ from pyiceberg.types import DecimalType, IntegerType, LongType, NestedField, Str
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_sound
-from support.exhaustive import EXHAUSTIVE
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.jobs import numbered
 from support.spark.process import wait_until
 from support.spark.tables import FORMAT, Warehouse, read_with_chdb
@@ -44,7 +44,7 @@ def create(house: Warehouse, schema: Schema, spec: PartitionSpec | None = None) 
     catalog.create_table("db.t", schema, partition_spec=spec or PartitionSpec())
 
 
-@pytest.mark.parametrize("option", [{"schema_evolution": "add-columns"}, {"mergeSchema": "true"}])
+@pytest.mark.parametrize("option", few(1, [{"schema_evolution": "add-columns"}, {"mergeSchema": "true"}]))
 def test_batch_adds_its_new_columns(spark: SparkSession, house: Warehouse, option: dict[str, str]) -> None:
     """A new column would stop a job, or its values be lost; old rows would not be readable."""
     house.append(numbered(spark, 0, 2))
@@ -125,6 +125,7 @@ def test_columns_are_dropped_if_asked_for(spark: SparkSession, house: Warehouse)
     assert rows_of(house) == [{"id": number, "name": f"row {number}"} for number in range(3)]
 
 
+@EXHAUSTIVE
 def test_overwrite_of_all_rows_may_change_types(spark: SparkSession, house: Warehouse) -> None:
     """A table would have to be dropped, with its history and its grants, to change a type."""
     house.append(numbered(spark, 0, 2))

@@ -94,6 +94,7 @@ def test_index_is_made_anew_where_it_is_not(spark: SparkSession, tmp_path: Path)
     assert rows_of(spark, stream) == rows_after(FEED)
 
 
+@pytest.mark.exhaustive
 def test_others_change_the_table_between_epochs(spark: SparkSession, tmp_path: Path) -> None:
     """An index that does not follow the table would leave old rows, or hide those of others."""
     stream = stream_of(tmp_path, "3").run(spark, FEED[0])

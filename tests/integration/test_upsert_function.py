@@ -58,7 +58,7 @@ def test_stream_of_changes_leaves_the_last_row_of_each_key(
         assert listed(stream.house.table())[DataFileContent.POSITION_DELETES] == []
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", few(1, ENCODINGS))
 def test_repeated_micro_batch_changes_nothing(spark: SparkSession, tmp_path: Path, encoding: str) -> None:
     """A restart would undo what others have written since."""
     stream = KeyedStream(folder=tmp_path).feed(*FEED)
@@ -92,6 +92,7 @@ def test_batch_replaces_the_rows_of_its_keys(spark: SparkSession, house: Warehou
     check_readable(house)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("form", few(1, FORMS))
 def test_epochs_in_any_order_leave_the_newest_rows(spark: SparkSession, tmp_path: Path, form: str) -> None:
     """A topic that is read out of order, or twice, would undo newer rows, or bring deleted ones back."""

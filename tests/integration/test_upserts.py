@@ -66,7 +66,7 @@ def test_batch_replaces_the_rows_of_its_keys(spark: SparkSession, house: Warehou
     check_tidy(house)
 
 
-@pytest.mark.parametrize("partitioned", PARTITIONED)
+@pytest.mark.parametrize("partitioned", few(1, PARTITIONED))
 def test_stream_of_changes_leaves_the_last_row_of_each_key(
     spark: SparkSession, tmp_path: Path, partitioned: str
 ) -> None:
@@ -94,6 +94,7 @@ def test_epochs_of_one_run_follow_each_other(spark: SparkSession, tmp_path: Path
     assert stream.snapshots() == 4
 
 
+@EXHAUSTIVE
 def test_replayed_epoch_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """A restart would bring rows back that another writer has replaced since."""
     stream = KeyedStream(folder=tmp_path).run(spark, *FEED)

@@ -79,6 +79,7 @@ def test_what_a_variant_holds_is_queried(spark: SparkSession, house: Warehouse) 
         assert rows.count() == len(TEXTS), reader
 
 
+@EXHAUSTIVE
 def test_rows_with_variants_change_and_move(spark: SparkSession, house: Warehouse) -> None:
     """A rewrite, an upsert or a statement would leave another value, or another row."""
     rows = variants(spark, typed=True).localCheckpoint()

@@ -10,21 +10,18 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import load_catalog
-from support.exhaustive import EXHAUSTIVE
+from support.exhaustive import few
 from support.services.servers import CatalogService
 
 PAGES = Path(__file__).parents[3] / "docs" / "catalogs"
 # Which server stands for the one that a page is about.
 SERVERS = {
+    "rest": "rest_catalog",
     "glue": "glue",
     "hive": "hive_metastore",
     "nessie": "nessie",
-    "rest": "rest_catalog",
     "sql": "postgres",
 }
-# Their servers, or Spark beside them, take long.
-STARTED_FOR_IT = ("glue", "hive")
-LIGHT = tuple(page for page in SERVERS if page not in STARTED_FOR_IT)
 NOT_RUN = "not run here"
 _EXAMPLE = re.compile(r"^```python\n(# example: .+?\n.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINE_BEFORE = re.compile(r"(?m)^lake = ")
@@ -61,7 +58,7 @@ def test_every_page_is_run_or_says_that_it_is_not() -> None:
     assert [name for name, text in pages.items() if name not in SERVERS and NOT_RUN not in text] == []
 
 
-@pytest.mark.parametrize("page", [*(pytest.param(page, marks=EXHAUSTIVE) for page in STARTED_FOR_IT), *LIGHT])
+@pytest.mark.parametrize("page", few(1, SERVERS))
 @pytest.mark.usefixtures("spark")  # the examples get the session that there is
 def test_example_of_a_page_runs_against_the_real_catalog(
     page: str,

@@ -86,6 +86,7 @@ def test_missing_right_is_named_at_once(glue: CatalogService, monkeypatch: pytes
     assert writer.ids() == [1]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("table", ["with-dash.t-1", "Upper.Case", "digits1.t_1"])
 def test_names_that_glue_takes_are_written(glue: CatalogService, table: str) -> None:
     """A table with an unusual name could not be written."""

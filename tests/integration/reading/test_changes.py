@@ -192,6 +192,7 @@ def jumble(sink: Sink, chance: random.Random) -> None:
     register_edited(sink, edit)
 
 
+@EXHAUSTIVE
 def test_file_that_comes_back_with_another_number_is_another_file(spark: SparkSession, tmp_path: Path) -> None:
     """Rows would be deleted by another snapshot than the one that did it, twice, or not at all."""
     options = embedded_options(tmp_path / "warehouse")
@@ -213,6 +214,7 @@ def test_file_that_comes_back_with_another_number_is_another_file(spark: SparkSe
         assert net_of([row.asDict() for row in frame.collect()]) == wanted, reader
 
 
+@EXHAUSTIVE
 def test_columns_may_have_the_names_that_are_used_in_between(spark: SparkSession, house: Warehouse) -> None:
     """A table would have changes that nobody can read."""
     names = ["__copies", "__AT", "__same_0", "__changes_moment", "__changes_since", "order id"]
@@ -374,6 +376,7 @@ def test_key_of_several_rows_is_refused(spark: SparkSession) -> None:
             updates(*words)
 
 
+@EXHAUSTIVE
 def test_columns_are_those_of_the_table_now(spark: SparkSession, house: Warehouse) -> None:
     """Values of renamed columns would be missing, or the columns that say what has changed."""
     house.append(spark.range(2).selectExpr("id", "'x' AS name"))

@@ -522,6 +522,7 @@ def test_metadata_tables_are_read(spark: SparkSession, house: Warehouse) -> None
         table("nothing")
 
 
+@EXHAUSTIVE
 def test_filters_find_nan_and_negative_zero(spark: SparkSession, house: Warehouse) -> None:
     """The statistics of Parquet leave them out: Spark would pass over their rows."""
     house.append(spark.sql("SELECT 1 AS id, double('NaN') AS f UNION ALL SELECT 2, -1 * double(0)").coalesce(1))
@@ -616,6 +617,7 @@ def test_setting_that_changes_predicates_loses_no_row(
         spark.conf.set(setting, str(before))
 
 
+@EXHAUSTIVE
 def test_names_with_any_signs_are_deleted_by(spark: SparkSession, house: Warehouse) -> None:
     """Tables with such names could not be read once they have deletes."""
     for number, name in enumerate(("a.b", "c`d", "__row_index")):

@@ -165,6 +165,7 @@ def test_rows_that_move_stay_the_same_rows(spark: SparkSession, house: Warehouse
     assert {found[number][1] for number in (30, 31, 32)} == {appended.sequence_number}
 
 
+@EXHAUSTIVE
 def test_columns_are_chosen_ordered_and_filtered_by(spark: SparkSession, house: Warehouse) -> None:
     """Few columns would bring those of other rows, or a row not be found by its id."""
     house.append(some(spark, 0, 10), format_version="3", partition_by="part")

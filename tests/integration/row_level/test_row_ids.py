@@ -80,6 +80,7 @@ def test_merged_rows_keep_their_ids_and_new_rows_get_new_ones(spark: SparkSessio
     assert after[7][0] == -1
 
 
+@pytest.mark.exhaustive
 def test_ids_are_kept_in_an_upgraded_table(spark: SparkSession, house: Warehouse) -> None:
     """The first change after an upgrade would be refused, or give rows ids that others have."""
     make(spark, house, **{"format-version": "2"})

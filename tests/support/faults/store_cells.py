@@ -55,10 +55,10 @@ class Cell:
         return WireFault(request=self.pattern, numbers=_EVERY if self.is_lasting else frozenset({1}), kind=self.kind)
 
 
-# Each request meets a store that stops reading: what it sends is bounded apart from the wait for an answer.
+# Each request is lost before and after it is done; a store that stops reading is met for once and for good.
 KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
-    lambda cell: (cell.pattern, cell.is_lasting, cell.kind.effect, cell.kind.way is Way.STALL),
-    lambda cell: (cell.kind, cell.is_lasting),
+    lambda cell: (cell.pattern, cell.kind.effect),
+    lambda cell: (cell.kind.way is Way.STALL, cell.is_lasting),
 )
 
 

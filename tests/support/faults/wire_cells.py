@@ -91,7 +91,7 @@ class Cell:
 KINDS_OF_CELLS: tuple[Callable[[Cell], Hashable], ...] = (
     lambda cell: (cell.asked, cell.kind.way, cell.is_lasting),
     lambda cell: cell.kind,
-    lambda cell: (cell.mode, cell.asked, cell.kind.effect),
+    lambda cell: (cell.mode, cell.kind.effect),
 )
 
 

@@ -24,6 +24,7 @@ from support.catalogs.faulty_catalog import (
     timed_out,
 )
 from support.checks.invariants import check_clean, check_sound, unreferenced_files
+from support.exhaustive import few
 from support.faults.kinds import Kind, Way
 from support.metrics.reports import reports_on
 from support.tables.epochs import DAMAGES, Tables, check_all_clean, let_retry
@@ -473,7 +474,7 @@ def test_second_driver_of_the_same_epoch_is_fenced_in_every_table(tables: Tables
     check_all_clean(tables)
 
 
-@pytest.mark.parametrize("step", FaultPoint)
+@pytest.mark.parametrize("step", few(8, FaultPoint))
 @NUMBERS
 def test_interrupted_epoch_is_finished_by_the_next_run(tables: Tables, step: FaultPoint, number: int) -> None:
     """Rows of the tables that were not reached would be lost, or those of the others doubled."""
