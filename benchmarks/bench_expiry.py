@@ -41,11 +41,16 @@ from harness import (
 from peer_place import NAMESPACE, Place
 from peer_tables import median_of
 from pyiceberg.catalog import load_catalog
-from pyiceberg.manifest import DataFile
+from pyiceberg.manifest import DataFile, ManifestEntry, ManifestFile, write_manifest, write_manifest_list
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import MetadataLogEntry, Operation, Snapshot, SnapshotLogEntry, Summary
 from remote import Remote
 from support.peer.jvm_peer import CATALOG
 
 from iceberg_ds.maintenance.places_on_spark import LARGE_TABLE_FILES
+from iceberg_ds.snapshots.version_3 import read_list
 
 QUESTION = "What do expiry and the removal of orphan files take, beside Iceberg's own Spark runtime?"
 USES = {
@@ -129,18 +134,9 @@ def make(place: Place, name: str, files: int, snapshots: int) -> Case:
     folder = Path(table.metadata.location.removeprefix("file://"))
     (folder / "data").mkdir(parents=True, exist_ok=True)
     each = files // snapshots
-    before: list[DataFile] = []
-    # One commit of the catalog brings all snapshots: thousands would take an hour, and leave the same files.
-    with table.transaction() as update:
-        for _ in range(snapshots):
-            added = [_placed(one, folder) for one in made_up_files(each)]
-            change = update.update_snapshot()
-            with change.overwrite() if name == EXPIRY else change.fast_append() as commit:
-                for one in added:
-                    commit.append_data_file(one)
-                for one in before if name == EXPIRY else ():
-                    commit.delete_data_file(one)
-            before = added
+    metadata = _with_history(table, folder, each, snapshots, replaces=name == EXPIRY)
+    location = f"{table.location()}/metadata/{snapshots:05d}-{uuid.uuid4()}.metadata.json"
+    table.io.new_output(location).create().write(metadata.model_dump_json().encode())
     for number in range(files // _SHARE_OF_ORPHANS if name == ORPHANS else 0):
         _touch(folder / "data" / f"left-behind-{number}.parquet")
     for path in (folder / "metadata").iterdir():
@@ -148,8 +144,72 @@ def make(place: Place, name: str, files: int, snapshots: int) -> Case:
     saved = folder.with_name(f"{folder.name}-saved")
     _link(folder, saved)
     left = each if name == EXPIRY else each * snapshots
-    metadata = table.refresh().metadata_location
-    return Case(name=name, place=place, folder=folder, saved=saved, metadata=metadata, left=left)
+    case = Case(name=name, place=place, folder=folder, saved=saved, metadata=location, left=left)
+    case.restore()
+    return case
+
+
+def _with_history(table: Table, folder: Path, each: int, snapshots: int, *, replaces: bool) -> TableMetadata:
+    """Return the metadata of a new table with snapshots of so many files, added to those before or replacing them.
+
+    They are not made by commits, each of which takes the longer the more there are.
+    """
+    start, kept, before = table.metadata.last_updated_ms, list[ManifestFile](), list[DataFile]()
+    history = []
+    for number in range(1, snapshots + 1):
+        made = Snapshot(
+            snapshot_id=number,
+            parent_snapshot_id=number - 1 or None,
+            sequence_number=number,
+            timestamp_ms=start + number,
+            manifest_list=f"{table.location()}/metadata/snap-{number}-0-{uuid.uuid4()}.avro",
+            summary=Summary(Operation.OVERWRITE if replaces else Operation.APPEND),
+            schema_id=0,
+        )
+        added = [_placed(one, folder) for one in made_up_files(each)]
+        manifests = [_manifest(table, made, added)]
+        if replaces and before:
+            manifests.append(_manifest(table, made, before, is_deleted=True))
+        kept = manifests if replaces else [*kept, *manifests]
+        listed = table.io.new_output(made.manifest_list)
+        with write_manifest_list(2, listed, number, made.parent_snapshot_id, number, "null") as written:
+            written.add_manifests(kept)
+        kept = list(read_list(table.io, made.manifest_list))  # with their sequence numbers
+        before = added
+        history.append(made)
+    return table.metadata.model_copy(
+        update={
+            "snapshots": history,
+            "snapshot_log": [
+                SnapshotLogEntry(snapshot_id=one.snapshot_id, timestamp_ms=one.timestamp_ms) for one in history
+            ],
+            "current_snapshot_id": snapshots,
+            "refs": {"main": SnapshotRef.model_validate({"snapshot-id": snapshots, "type": "branch"})},
+            "last_sequence_number": snapshots,
+            "last_updated_ms": start + snapshots,
+            "metadata_log": [MetadataLogEntry(metadata_file=table.metadata_location, timestamp_ms=start)],
+        }
+    )
+
+
+def _manifest(table: Table, snapshot: Snapshot, files: Sequence[DataFile], *, is_deleted: bool = False) -> ManifestFile:
+    """Write a manifest with which a snapshot adds files, or deletes those that the snapshot before has added."""
+    number = snapshot.snapshot_id
+    path = f"{table.location()}/metadata/{uuid.uuid4()}-m{int(is_deleted)}.avro"
+    with write_manifest(2, table.spec(), table.schema(), table.io.new_output(path), number, "null") as writer:
+        for file in files:
+            if is_deleted:
+                writer.delete(
+                    ManifestEntry.from_args(
+                        snapshot_id=number - 1,
+                        sequence_number=number - 1,
+                        file_sequence_number=number - 1,
+                        data_file=file,
+                    )
+                )
+            else:
+                writer.add(ManifestEntry.from_args(snapshot_id=number, data_file=file))
+    return writer.to_manifest_file()
 
 
 def _placed(file: DataFile, folder: Path) -> DataFile:

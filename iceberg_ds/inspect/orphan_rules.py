@@ -118,15 +118,64 @@ def is_of_other_format(key: str) -> bool:
 
 def tells_of_others(key: str) -> bool:
     """Return whether a file with this key may show that others have files in its folder."""
-    return is_metadata_file(key) or basename(key) == "metadata" or is_of_other_format(key)
+    return _name_tells(basename(key)) or is_of_other_format(key)
 
 
 def is_hidden(key: str, own: Collection[str]) -> bool:
     """Return whether readers ignore a file of this name, or tables without a catalog need it."""
     below = key.removeprefix(max((folder for folder in own if key.startswith(folder)), key=len, default=""))
-    return basename(key) == _VERSION_HINT or any(
-        step.startswith(".") or (step.startswith("_") and "=" not in step) for step in below.split("/")
-    )
+    return basename(key) == _VERSION_HINT or any(map(_step_hides, below.split("/")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """What the folder of a file tells of it.
+
+    Attributes:
+        store: Scheme and authority, as of `split_key`.
+        place: The folder's place within the store, with the slash at its end unless it is the store itself.
+        is_hidden: Whether `is_hidden` holds for all files in it.
+        is_of_other_format: Whether `is_of_other_format` holds for all files in it.
+    """
+
+    store: str
+    place: str
+    is_hidden: bool
+    is_of_other_format: bool
+
+    @classmethod
+    def of(cls, folder: str, rules: OrphanRules, own: Collection[str]) -> Folder:
+        """Return what a folder tells.
+
+        Args:
+            folder: Path of the folder, without the slash between it and the names of its files.
+            rules: How keys are made.
+            own: Keys of the table's folders.
+        """
+        key = rules.key(f"{folder}/x")
+        store, place = split_key(key)
+        return cls(
+            store=store,
+            place=place.removesuffix("x"),
+            is_hidden=is_hidden(key, own),
+            is_of_other_format=is_of_other_format(key),
+        )
+
+    def hides(self, name: str) -> bool:
+        """Return whether `is_hidden` holds for the file of this name."""
+        return self.is_hidden or name == _VERSION_HINT or _step_hides(name)
+
+    def tells_of_others(self, name: str) -> bool:
+        """Return whether `tells_of_others` holds for the file of this name."""
+        return self.is_of_other_format or _name_tells(name)
+
+
+def _name_tells(name: str) -> bool:
+    return is_metadata_file(name) or name == "metadata"
+
+
+def _step_hides(step: str) -> bool:
+    return step.startswith(".") or (step.startswith("_") and "=" not in step)
 
 
 def refused(reason: str) -> OptionError:

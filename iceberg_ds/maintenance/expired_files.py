@@ -29,7 +29,7 @@ from iceberg_ds.inspect.contents import (
 )
 from iceberg_ds.inspect.neighbours import OfOthers, State, has_one_meaning, named_folders, referred_by
 from iceberg_ds.io.parallel import in_parallel
-from iceberg_ds.snapshots.manifests import live_paths
+from iceberg_ds.snapshots.manifests import lists_live_files, live_paths
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +121,7 @@ class ExpiredFiles:
         for place in self._manifests().keys() & manifests.keys():
             del manifests[place]
         self._add(Kind.MANIFEST, (used.manifest_path for used in manifests.values()))
-        for found in self._entries(manifests.values(), lambda _: True, may_miss=True):
+        for found in self._entries(filter(lists_live_files, manifests.values()), lambda _: True, may_miss=True):
             for kind, path in found:
                 self._add(kind, [path])
         self._keep_entries()

@@ -188,7 +188,7 @@ class OrphansOnSpark:
         if (reason := why_partial(table)) is not None:
             raise NotTriedError(f"not looked for, because what the table refers to is not known: {reason}")
         found = stored.where(F.col("role") == int(Role.FOUND))
-        groups = places.keep(undecided(places.grouped(found.unionByName(self._referred(table)))))
+        groups = places.keep(places.differing(found, self._referred(table)))
         if (reason := why_unknown(places, groups)) is not None:
             raise NotTriedError(f"not looked for, because what the table refers to is not known: {reason}")
         if self._search.file_list is not None:

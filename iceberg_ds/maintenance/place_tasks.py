@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import TypeAlias
 
@@ -20,10 +20,8 @@ from iceberg_ds.inspect.contents import why_unreadable
 from iceberg_ds.inspect.orphan_rules import (
     EVERY_FILE,
     FOLDERS_OF_FORMATS,
+    Folder,
     OrphanRules,
-    is_hidden,
-    split_key,
-    tells_of_others,
 )
 from iceberg_ds.io.files import file_io
 from iceberg_ds.io.listing import ListingPart, file_at, files_of_part, is_metadata_file, stored_files
@@ -38,6 +36,7 @@ from iceberg_ds.spark.arrow_job import work_of
 _BATCH_ROWS = 20_000
 # How many files a task has asked for at once; entries of a manifest take some kilobytes each while it is read.
 _AT_ONCE, _WAITING = 4, 16
+_KNOWN_FOLDERS = 4096
 
 
 class Role(IntEnum):
@@ -87,11 +86,6 @@ class PlacePlan:
     role: Role = Role.KNOWN
     may_miss: bool = False
 
-    def row(self, role: Role, path: str, *, kind: int = 0, size_bytes: int = 0, modified_ms: int = 0) -> Row:
-        """Return a row about the file with a path."""
-        store, place = split_key(self.rules.key(path))
-        return role, place, store, path if role is not Role.KNOWN else "", kind, size_bytes, modified_ms
-
     def problem(self, file: str, error: Exception) -> Row:
         """Return the row that says that a file could not be read."""
         is_missing = self.may_miss and isinstance(error, FileNotFoundError)
@@ -104,15 +98,43 @@ class PlacePlan:
         return file_io(self.io_properties, self.location)
 
 
+class Rows:
+    """Makes rows about files; what their folders tell is worked out once for each folder.
+
+    Args:
+        plan: What all tasks are told.
+    """
+
+    def __init__(self, plan: PlacePlan) -> None:
+        self._folder = lru_cache(_KNOWN_FOLDERS)(partial(Folder.of, rules=plan.rules, own=plan.own))
+
+    def row(self, role: Role, path: str, kind: int = 0) -> Row:
+        """Return a row about the file with a path."""
+        folder, _, name = path.rpartition("/")
+        found = self._folder(folder)
+        return role, found.place + name, found.store, path if role is not Role.KNOWN else "", kind, 0, 0
+
+    def stored(self, file: StoredFile) -> Iterator[Row]:
+        """Yield rows about a stored file: whether it may go, and whether it tells of others."""
+        folder, _, name = file.path.rpartition("/")
+        found = self._folder(folder)
+        place = found.place + name
+        if found.tells_of_others(name):
+            yield Role.TELLS, place, found.store, file.path, 0, 0, 0
+        if not found.hides(name):
+            yield Role.FOUND, place, found.store, file.path, 0, file.size_bytes, file.modified_ms
+
+
 def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
     """Yield a row for each manifest that manifest lists name; the work is (snapshot id, path of its list)."""
+    of = Rows(plan)
 
     def read(work: object) -> list[Row]:
         assert isinstance(work, tuple)  # noqa: S101  # as the driver sends it
         snapshot_id, path = work
         try:
             manifests = read_list(plan.io, path)
-            return [plan.row(Role.MANIFEST, used.manifest_path) for used in manifests]
+            return [of.row(Role.MANIFEST, used.manifest_path) for used in manifests]
         except Exception as error:  # any error of a storage library or the Avro reader
             return [plan.problem(f"manifest list {path} of snapshot {snapshot_id}", error)]
 
@@ -129,10 +151,11 @@ def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
 
 def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
     """Yield a row for each live file of the manifests whose paths are given."""
+    of = Rows(plan)
 
     def read(path: str) -> list[Row]:
         try:
-            return [plan.row(plan.role, file, kind=content.value) for content, file in live_paths(plan.io, path)]
+            return [of.row(plan.role, file, content.value) for content, file in live_paths(plan.io, path)]
         except Exception as error:  # as above
             return [plan.problem(f"manifest {path}", error)]
 
@@ -142,6 +165,7 @@ def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
 
 def list_files(plan: PlacePlan, batches: _Batches) -> _Batches:
     """Yield rows about the stored files of parts of a listing, which are the work."""
+    of = Rows(plan)
 
     def rows() -> Iterator[Row]:
         for part in work_of(batches):
@@ -151,41 +175,32 @@ def list_files(plan: PlacePlan, batches: _Batches) -> _Batches:
                 yield plan.problem(f"folder {part.location}", FileNotFoundError())
                 continue
             for found in files_of_part(plan.io_properties, part):
-                yield from _stored(plan, found)
+                yield from of.stored(found)
 
     yield from _batches(rows())
 
 
 def take_inventory(plan: PlacePlan, batches: _Batches) -> _Batches:
     """Yield rows about the files of an inventory that are in the table's folders."""
-    own = tuple(plan.own)
+    own, of = tuple(plan.own), Rows(plan)
     yield from _batches(
         row
         for batch in batches
         for path, modified_ms in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         if plan.rules.key(path).startswith(own)
-        for row in _stored(plan, StoredFile(path=path, size_bytes=0, modified_ms=modified_ms))
+        for row in of.stored(StoredFile(path=path, size_bytes=0, modified_ms=modified_ms))
     )
-
-
-def _stored(plan: PlacePlan, found: StoredFile) -> Iterator[Row]:
-    key = plan.rules.key(found.path)
-    if tells_of_others(key):
-        yield plan.row(Role.TELLS, found.path)
-    if not is_hidden(key, plan.own):
-        yield plan.row(Role.FOUND, found.path, size_bytes=found.size_bytes, modified_ms=found.modified_ms)
 
 
 def look_up(plan: PlacePlan, batches: _Batches) -> _Batches:
     """Yield a row for each of the files with the given paths that is there, with its size and age as they are now."""
-    found = in_parallel(partial(file_at, plan.io_properties), _paths(batches))
-    yield from _batches(
-        row for file in found if file is not None for row in _stored(plan, file) if row[0] is Role.FOUND
-    )
+    of, found = Rows(plan), in_parallel(partial(file_at, plan.io_properties), _paths(batches))
+    yield from _batches(row for file in found if file is not None for row in of.stored(file) if row[0] is Role.FOUND)
 
 
 def folders_around(plan: PlacePlan, batches: _Batches) -> _Batches:
     """Yield a row for each folder around the files with the given paths, from their own to below the table's."""
+    of = Rows(plan)
 
     def rows() -> Iterator[Row]:
         seen: set[str] = set()
@@ -195,7 +210,7 @@ def folders_around(plan: PlacePlan, batches: _Batches) -> _Batches:
                 if not key.startswith(tuple(plan.own)):
                     break
                 seen.add(folder)
-                yield plan.row(Role.TELLS, folder)
+                yield of.row(Role.TELLS, folder)
                 folder = folder.rpartition("/")[0]
 
     yield from _batches(rows())
@@ -210,8 +225,8 @@ def look_around(plan: PlacePlan, batches: _Batches) -> _Batches:
         of_formats = (next(stored_files(properties, f"{folder}/{name}"), None) for name in FOLDERS_OF_FORMATS)
         return [*metadata, *filter(None, (*of_formats, file_at(properties, f"{folder}/metadata")))]
 
-    found = in_parallel(told, _paths(batches))
-    yield from _batches(plan.row(Role.TELLS, file.path) for files in found for file in files)
+    of, found = Rows(plan), in_parallel(told, _paths(batches))
+    yield from _batches(of.row(Role.TELLS, file.path) for files in found for file in files)
 
 
 def _paths(batches: _Batches) -> Iterator[str]:

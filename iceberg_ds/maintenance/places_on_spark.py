@@ -26,6 +26,7 @@ from iceberg_ds.maintenance.place_tasks import (
     PlacePlan,
     Role,
     Row,
+    Rows,
     folders_around,
     list_files,
     look_around,
@@ -96,7 +97,8 @@ class PlacesOnSpark:
 
     def rows(self, role: Role, paths: Iterable[str], kind: int = 0) -> DataFrame:
         """Return a row for each of these paths."""
-        return self._made([self.plan.row(role, path, kind=kind) for path in paths])
+        of = Rows(self.plan)
+        return self._made([of.row(role, path, kind) for path in paths])
 
     def listing(self, folders: Sequence[str]) -> DataFrame:
         """Return rows about the files that are stored below these folders; missing local ones have none."""
@@ -209,6 +211,29 @@ class PlacesOnSpark:
                 F.max(F.when(_is(Role.MISSING), F.col("path"))).alias("missing"),
             )
         )
+
+    def differing(self, found: DataFrame, known: DataFrame) -> DataFrame:
+        """Return groups, as `grouped` does, of the places whose files are not all both found and known.
+
+        Nearly all are. So places are first compared by their stores alone, and only what is told of the others is
+        brought together.
+
+        Args:
+            found: Rows about files that may go; they are read twice.
+            known: Rows about what refers to files, and about what is not known.
+        """
+        problem = F.when(_is(Role.PROBLEM) | _is(Role.MISSING), F.col("path")).alias("path")
+        told = F.min(F.when(~_is(Role.FOUND), F.col("role"))).alias("role")
+        rows = self.spread(found.unionByName(known).select("role", "place", "store", problem), "place")
+        pairs = rows.groupBy("place", "store", "path").agg(F.max(_is(Role.FOUND)).alias("is_found"), told)
+        pairs = self.keep(pairs)
+        is_both = F.col("is_found") & F.coalesce(_is(Role.KNOWN), F.lit(False))  # noqa: FBT003  # Spark's
+        places = pairs.groupBy("place").agg(F.min(is_both).alias("is_decided")).where("NOT is_decided")
+        places = self.keep(places.select("place"))
+        ((number,),) = self.collect(places.agg(F.count(F.lit(1))))
+        wanted = F.broadcast(places) if int(str(number)) <= _PORTION else places
+        told_of = pairs.where("role IS NOT NULL").drop("is_found").unionByName(found, allowMissingColumns=True)
+        return self.grouped(told_of.join(wanted, "place", "left_semi"))
 
     def merged(self, groups: DataFrame, others: DataFrame) -> DataFrame:
         """Return the groups of two DataFrames of groups as one."""

@@ -1,10 +1,11 @@
 """Avro files of manifests and manifest lists, read and written by PyIceberg's readers and writers of values.
 
 PyIceberg works out for each file how its schema is decoded or encoded, which takes longer than most manifests take. It
-is kept here for each schema: the manifests of a table have few. Values are read otherwise than by PyIceberg in two
+is kept here for each schema: the manifests of a table have few. Values are read otherwise than by PyIceberg in three
 respects. Its fast decoder cuts doubles to the digits of floats: partitions would not be told apart, and entries that
-are written again would have wrong ones. And it does not know the Avro types that a schema defines once and then names,
-as Iceberg's Java library writes several partition fields of one decimal type, or of uuid.
+are written again would have wrong ones. It does not know the Avro types that a schema defines once and then names, as
+Iceberg's Java library writes several partition fields of one decimal type, or of uuid. And it refuses to pass over a
+map that is not asked for, such as the metrics of a file.
 
 Rests on PyIceberg's inner layout: how its files open and write their headers (contract tests hold it). Source: Avro
 spec, "Object Container Files".
@@ -25,12 +26,12 @@ from typing import Any, Generic, TypeVar
 from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
 from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader
-from pyiceberg.avro.resolver import construct_writer, resolve_reader, resolve_writer
+from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, construct_writer, resolve_writer
 from pyiceberg.avro.writer import Writer
 from pyiceberg.io import InputFile, OutputFile
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, visit_with_partner
 from pyiceberg.typedef import StructProtocol
-from pyiceberg.types import DoubleType
+from pyiceberg.types import DoubleType, IcebergType, ListType, MapType
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from iceberg_ds.io.stores import DiscardableStream
@@ -93,8 +94,60 @@ def _decoding(text: str, layout: AvroLayout[Any]) -> tuple[Reader, bool]:
     """Return what reads records of an Avro schema, and whether there are doubles among their values."""
     parsed = json.loads(text)
     schema = AvroSchemaConversion().avro_to_iceberg(_spelled_out(parsed, {}) if '"fixed"' in text else parsed)
-    reader = resolve_reader(schema, layout.schema, dict(layout.types), dict(layout.enums))
+    resolver = _Resolver(dict(layout.types), dict(layout.enums))
+    reader: Reader = visit_with_partner(schema, layout.schema, resolver, _Partners())  # type: ignore[misc]  # as there
     return reader, any(isinstance(schema.find_type(field_id), DoubleType) for field_id in schema.field_ids)
+
+
+class _Resolver(ReadSchemaResolver):
+    """Works out how records are read; what is not asked for is passed over."""
+
+    def map(
+        self, map_type: MapType, expected_map: IcebergType | None, key_reader: Reader, value_reader: Reader
+    ) -> Reader:
+        """Return what reads a map, or passes over it."""
+        reader = super().map(map_type, expected_map, key_reader, value_reader)
+        return _Passed(reader) if expected_map is None else reader
+
+    def list(self, list_type: ListType, expected_list: IcebergType | None, element_reader: Reader) -> Reader:
+        """Return what reads a list, or passes over it."""
+        reader = super().list(list_type, expected_list, element_reader)
+        return _Passed(reader) if expected_list is None else reader
+
+
+class _Partners(SchemaPartnerAccessor):
+    """Finds what is asked for of each field of a file: nothing of what is within a field that is not asked for."""
+
+    def field_partner(self, partner: IcebergType | None, field_id: int, field_name: str) -> IcebergType | None:
+        """Return what is asked for of a field."""
+        return None if partner is None else super().field_partner(partner, field_id, field_name)
+
+    def list_element_partner(self, partner_list: IcebergType | None) -> IcebergType | None:
+        """Return what is asked for of the elements of a list."""
+        return None if partner_list is None else super().list_element_partner(partner_list)
+
+    def map_key_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
+        """Return what is asked for of the keys of a map."""
+        return None if partner_map is None else super().map_key_partner(partner_map)
+
+    def map_value_partner(self, partner_map: IcebergType | None) -> IcebergType | None:
+        """Return what is asked for of the values of a map."""
+        return None if partner_map is None else super().map_value_partner(partner_map)
+
+
+class _Passed(Reader):
+    """A map or a list that is passed over: to read it takes half the time that PyIceberg's skipping takes."""
+
+    def __init__(self, whole: Reader) -> None:
+        self._whole = whole
+
+    def read(self, decoder: BinaryDecoder) -> object:
+        """Return the value."""
+        return self._whole.read(decoder)
+
+    def skip(self, decoder: BinaryDecoder) -> None:
+        """Read the value for nothing."""
+        self._whole.read(decoder)
 
 
 def _spelled_out(schema: Any, known: dict[str, Any]) -> Any:  # noqa: ANN401  # JSON

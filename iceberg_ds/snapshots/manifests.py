@@ -36,8 +36,11 @@ from pyiceberg.manifest import (
     ManifestListWriter,
     _inherit_from_manifest,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, StructType
 
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.io.parallel import in_parallel
@@ -58,6 +61,23 @@ _ENTRIES: AvroLayout[ManifestEntry] = AvroLayout(
     schema=MANIFEST_ENTRY_SCHEMAS[VERSION_3],
     types={-1: ManifestEntry, 2: DataFile},
     enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+)
+# The positions of what is read of an entry for its path alone, and of its file.
+_STATUS, _DATA_FILE, _CONTENT, _FILE_PATH = 0, 1, 0, 1
+_PATHS: AvroLayout[Record] = AvroLayout(
+    schema=Schema(
+        _ENTRIES.schema.find_field("status"),
+        NestedField(
+            2,
+            "data_file",
+            StructType(
+                _ENTRIES.schema.find_field("data_file.content"), _ENTRIES.schema.find_field("data_file.file_path")
+            ),
+            required=True,
+        ),
+    ),
+    types={},
+    enums={number: _ENTRIES.enums[number] for number in (0, 134)},
 )
 _ADDED_SNAPSHOT_ID = 6
 
@@ -133,7 +153,7 @@ class ManifestLists:
         """
         known = self._known.find(path)
         if known is None:
-            known = _List(live=tuple(filter(_is_live, read_list(io, path))))
+            known = _List(live=tuple(filter(lists_live_files, read_list(io, path))))
             self._known.keep(path, known)
         return known.live
 
@@ -160,7 +180,8 @@ def copy_of(manifest: ManifestFile) -> ManifestFile:
     return ManifestFile(*(manifest[position] for position in range(len(manifest))))
 
 
-def _is_live(manifest: ManifestFile) -> bool:
+def lists_live_files(manifest: ManifestFile) -> bool:
+    """Return whether a manifest may list a live file, by the counts in its list."""
     return manifest.has_added_files() or manifest.has_existing_files()
 
 
@@ -201,7 +222,7 @@ def _compressed(writer: ManifestListWriter, entries: Sequence[_Entry]) -> _Block
     codec = writer._writer.compression_codec()  # noqa: SLF001
     return _Block(
         entries=tuple(entries),
-        live=tuple(entry.file for entry in entries if _is_live(entry.file)),
+        live=tuple(entry.file for entry in entries if lists_live_files(entry.file)),
         content=content if codec is None else codec.compress(content)[0],
     )
 
@@ -243,9 +264,9 @@ def stored_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
 def live_paths(io: FileIO, manifest_path: str) -> list[tuple[DataFileContent, str]]:
     """Return what each live file of a manifest is, and its path."""
     return [
-        (DataFileContent(entry.data_file.content or 0), entry.data_file.file_path)
-        for entry in _entries(io, manifest_path)
-        if entry.status is not ManifestEntryStatus.DELETED
+        (DataFileContent(entry[_DATA_FILE][_CONTENT] or 0), entry[_DATA_FILE][_FILE_PATH])
+        for entry in read_avro(io.new_input(manifest_path), _PATHS)
+        if entry[_STATUS] is not ManifestEntryStatus.DELETED
     ]
 
 
