@@ -85,8 +85,8 @@ def files_of_part(properties: Mapping[str, str], part: ListingPart) -> Iterator[
     if part.is_deep:
         yield from stored_files(properties, part.location)
     elif is_local(part.location):
-        names = [entry.name for entry in _entries(part.location)]
-        yield from filter(None, (file_at(properties, f"{part.location.rstrip('/')}/{name}") for name in names))
+        paths = (f"{part.location.rstrip('/')}/{entry.name}" for entry in _entries(part.location))
+        yield from filter(None, (file_at(properties, path) for path in paths))
     else:
         yield from _listing(properties, part.location).stored_files(part.location, is_deep=False)
 
@@ -105,14 +105,13 @@ def _folders(properties: Mapping[str, str], location: str) -> list[str]:
     return [f"{location.rstrip('/')}/{entry.name}" for entry in _entries(location) if entry.is_dir()]
 
 
-def _entries(location: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a local folder; none if it is gone."""
+def _entries(location: str) -> Iterator[os.DirEntry[str]]:
+    """Yield the entries of a local folder, of which there may be millions; none if it is gone."""
     try:
         with os.scandir(local_path(location)) as entries:
-            return list(entries)
+            yield from entries
     except OSError as error:
         _raise_unless_gone(error)
-        return []
 
 
 def store_clock_ms(properties: Mapping[str, str], location: str) -> int:

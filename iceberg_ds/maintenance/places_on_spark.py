@@ -51,6 +51,7 @@ LARGE_TABLE_FILES = 500_000
 # Tasks for each core, so that none waits long for the last one.
 _TASKS_PER_CORE = 4
 _PORTION = 10_000
+_MOST_BROADCAST = 200_000  # places, of some 100 bytes
 
 _Found = TypeVar("_Found")
 
@@ -231,7 +232,7 @@ class PlacesOnSpark:
         places = pairs.groupBy("place").agg(F.min(is_both).alias("is_decided")).where("NOT is_decided")
         places = self.keep(places.select("place"))
         ((number,),) = self.collect(places.agg(F.count(F.lit(1))))
-        wanted = F.broadcast(places) if int(str(number)) <= _PORTION else places
+        wanted = F.broadcast(places) if int(str(number)) <= _MOST_BROADCAST else places
         told_of = pairs.where("role IS NOT NULL").drop("is_found").unionByName(found, allowMissingColumns=True)
         return self.grouped(told_of.join(wanted, "place", "left_semi"))
 
