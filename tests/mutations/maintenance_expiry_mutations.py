@@ -8,6 +8,7 @@ _RULES = "unit/maintenance/test_retention.py::test_case_of_the_rules"
 _FILES = "unit/maintenance/test_expire_snapshots.py::"
 _MARKS = "unit/maintenance/test_expired_markers.py::"
 _ORPHANS = "integration/test_orphans_on_spark.py::"
+_PLACES = "unit/maintenance/test_place_tasks.py::"
 _ON_SPARK = "integration/test_expiry_on_spark.py::"
 _REMOVAL = "unit/maintenance/test_remove_orphan_files.py::"
 _OTHERS = _FILES + "test_table_whose_files_others_may_have_is_refused"
@@ -194,6 +195,41 @@ EXPIRY = (
             _ORPHANS + "test_nothing_goes_while_a_manifest_cannot_be_read",
             _ON_SPARK + "test_manifest_that_cannot_be_read_leaves_all_files",
         ),
+    ),
+    Mutation(
+        name="a file that Spark finds by one name and knows by another one is not known",
+        file="maintenance/places_on_spark.py",
+        before='pairs.where("role IS NOT NULL")',
+        after='pairs.where("role > 0")',
+        spark_tests=(_ORPHANS + "test_path_that_differs_in_its_prefix_is_told_by_the_mode",),
+    ),
+    Mutation(
+        name="files of hidden folders are orphans on Spark",
+        file="inspect/orphan_rules.py",
+        before="        return self.is_hidden or name == _VERSION_HINT or _step_hides(name)\n",
+        after="        return name == _VERSION_HINT or _step_hides(name)\n",
+        tests=(_PLACES + "test_rows_of_a_stored_file_are_those_of_its_path",),
+    ),
+    Mutation(
+        name="a folder of another format tells Spark of no other table",
+        file="inspect/orphan_rules.py",
+        before="        return self.is_of_other_format or _name_tells(name)\n",
+        after="        return _name_tells(name)\n",
+        tests=(_PLACES + "test_rows_of_a_stored_file_are_those_of_its_path",),
+    ),
+    Mutation(
+        name="what is not asked for of a manifest's entry is skipped as PyIceberg does",
+        file="snapshots/avro_files.py",
+        before="        return _Passed(reader) if expected_field is None else reader\n",
+        after="        return reader\n",
+        tests=("unit/snapshots/test_manifest_reader.py::test_paths_alone_are_those_of_the_entries",),
+    ),
+    Mutation(
+        name="manifests with live files are taken for empty ones",
+        file="snapshots/manifests.py",
+        before="    return manifest.has_added_files() or manifest.has_existing_files()\n",
+        after="    return manifest.has_added_files()\n",
+        tests=(_FILES + "test_files_that_a_manifest_only_keeps_are_deleted",),
     ),
     Mutation(
         name="an old inventory deletes a file that was written anew",

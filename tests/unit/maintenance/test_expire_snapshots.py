@@ -130,6 +130,18 @@ def test_manifests_that_every_snapshot_lists_are_not_read(sink: Sink, monkeypatc
     assert read == []
 
 
+def test_files_that_a_manifest_only_keeps_are_deleted(sink: Sink) -> None:
+    """Files would cost space for ever once their manifest was written again."""
+    for number in range(3):
+        sink.append(number)
+    iceberg_ds.rewrite_manifests(NAME, options={"warehouse": str(sink.options.warehouse)})
+    expired(sink)
+    sink.overwrite(rows(9))
+
+    assert expired(sink).deleted_data_files_count == 3
+    check_clean(sink.table())
+
+
 def test_deletes_are_counted_by_their_kind(sink: Sink) -> None:
     """The counts would not be those of Spark's procedure."""
     sink.create(KEYED_SCHEMA)
