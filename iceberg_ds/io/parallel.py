@@ -1,4 +1,4 @@
-"""Requests to a store side by side: most of each is waiting."""
+"""Requests to a store side by side, of which most is waiting, and work that goes on while its results are used."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TypeVar
 _AT_ONCE = 16
 # The largest number of results that wait for their turn, unless a caller says otherwise.
 _WAITING = 1024
+
+_END = object()
 
 _Item = TypeVar("_Item")
 _Found = TypeVar("_Found")
@@ -31,3 +33,17 @@ def in_parallel(
     with ThreadPoolExecutor(at_once, thread_name_prefix="iceberg-ds-read") as pool:
         while window := list(islice(remaining, waiting)):
             yield from pool.map(call, window)
+
+
+def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
+    """Yield items, of which a thread makes the next one while the caller uses the one before.
+
+    Gains time where both are reading, writing or Arrow's work, during which other threads of Python run. What making
+    an item raises is raised in its place; a caller that stops waits for the item that is being made.
+    """
+    remaining = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="iceberg-ds-ahead") as pool:
+        following = pool.submit(next, remaining, _END)
+        while (item := following.result()) is not _END:
+            following = pool.submit(next, remaining, _END)
+            yield item  # type: ignore[misc]  # not the end

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from iceberg_ds.errors import RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
+from iceberg_ds.io.parallel import ahead
 from iceberg_ds.maintenance.moved_places import MOST_BY_VALUE, LateRows, places_by_value, places_in_order
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, DeletesToMove, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.messages import check_rows
@@ -77,6 +78,15 @@ def move_deletes(plan: RewritePlan, number: int, work: DeletesToMove) -> Deletes
     return task.answered(lambda: task.move(work), lambda problem: DeletesMoved(problem=problem))
 
 
+@dataclass(slots=True)
+class _Visible:
+    """What the visible rows of a group are: their digest, how many each file has, and how many are left out."""
+
+    digest: RowDigest = field(default_factory=RowDigest)
+    kept: list[int] = field(default_factory=list)
+    left_out: int = 0
+
+
 class _Task:
     def __init__(self, plan: RewritePlan, number: int) -> None:
         self._plan = plan
@@ -104,24 +114,28 @@ class _Task:
         writing = _writing(self._plan, group)
         prefix, shape = name_prefix(writing, self._attempt), file_shape(writing.schema)
         files = TaskFiles(writing, prefix, shape.schema, self._attempt.encodings)
-        rows = _Rows(self._plan, group, writing, files)
-        before, kept, left_out = RowDigest(), [], 0
+        rows, visible = _Rows(self._plan, group, writing, files), _Visible()
         with discarding(rows, writing):
-            for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files, self._mapping):
-                count = before.count
-                for batch in self._rows_of(item.data_file, hidden, self._lineage(item)):
-                    before = before.with_rows(batch)
-                    rows.add(batch)
-                kept.append(before.count - count)
-                left_out += len(hidden)
+            for batch in ahead(self._visible_rows(group, visible)):
+                rows.add(batch)
             rows.close()
         self._written += files.close()
         fault_point(FaultPoint.TASK_WRITTEN)
-        self._check(group, before, left_out)
+        self._check(group, visible)
         read = sum(item.size_bytes for item in group.files)
-        return GroupRewritten(files=tuple(self._written), kept=tuple(kept), read_bytes=read)
+        return GroupRewritten(files=tuple(self._written), kept=tuple(visible.kept), read_bytes=read)
 
-    def _check(self, group: FileGroup, before: RowDigest, left_out: int) -> None:
+    def _visible_rows(self, group: FileGroup, visible: _Visible) -> Iterator[pa.RecordBatch]:
+        """Yield the visible rows of a group, and note what they are."""
+        for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files, self._mapping):
+            before = visible.digest.count
+            for batch in self._rows_of(item.data_file, hidden, self._lineage(item)):
+                visible.digest = visible.digest.with_rows(batch)
+                yield batch
+            visible.kept.append(visible.digest.count - before)
+            visible.left_out += len(hidden)
+
+    def _check(self, group: FileGroup, visible: _Visible) -> None:
         """Check that the new files have the visible rows of the group, by reading them again.
 
         Raises:
@@ -130,12 +144,11 @@ class _Task:
         action = f"rewrite {len(group.files)} data files of {self._plan.writing.write.table}"
         there = sum(item.data_file.record_count for item in group.files)
         after = RowDigest()
-        for file in self._written:
-            for batch in self._rows_of(file, _NONE):
-                after = after.with_rows(batch)
-        found = {"deleted": left_out, f"in {len(self._written)} new files": after.count}
+        for batch in ahead(batch for file in self._written for batch in self._rows_of(file, _NONE)):
+            after = after.with_rows(batch)
+        found = {"deleted": visible.left_out, f"in {len(self._written)} new files": after.count}
         check_rows(action, "the files have", there, found)
-        if before != after:
+        if visible.digest != after:
             raise RowCountError(
                 f"Cannot {action}, nothing was committed: the new files have {after.count} rows as they should, and "
                 "not the same ones. This is a defect of iceberg_ds or of a library below it: please report it with "
