@@ -88,10 +88,17 @@ DATA_REWRITES = (
         tests=(_REWRITE + "test_late_deletes_of_a_group_that_goes_to_other_partitions_cost_no_work",),
     ),
     Mutation(
+        name="rows that are read ahead come before those that were read",
+        file="io/parallel.py",
+        before="            following = pool.submit(next, remaining, _END)\n            yield item",
+        after="            following = pool.submit(next, remaining, _END)\n            yield following.result() or item",
+        tests=("unit/io/test_parallel.py::test_all_items_come_in_their_order",),
+    ),
+    Mutation(
         name="new files are committed with other rows than the old ones",
         file="maintenance/rewrite_tasks.py",
-        before="        if before != after:\n",
-        after="        if before.count != after.count:\n",
+        before="        if visible.digest != after:\n",
+        after="        if visible.digest.count != after.count:\n",
         tests=(_REWRITE + "test_other_rows_in_the_new_files_are_never_committed",),
     ),
     Mutation(
