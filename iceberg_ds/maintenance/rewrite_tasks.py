@@ -86,6 +86,12 @@ class _Visible:
     kept: list[int] = field(default_factory=list)
     left_out: int = 0
 
+    def digested(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows, which then count for the digest."""
+        for batch in rows:
+            self.digest = self.digest.with_rows(batch)
+            yield batch
+
 
 class _Task:
     def __init__(self, plan: RewritePlan, number: int) -> None:
@@ -116,7 +122,7 @@ class _Task:
         files = TaskFiles(writing, prefix, shape.schema, self._attempt.encodings)
         rows, visible = _Rows(self._plan, group, writing, files), _Visible()
         with discarding(rows, writing):
-            for batch in ahead(self._visible_rows(group, visible)):
+            for batch in ahead(visible.digested(ahead(self._visible_rows(group, visible)))):
                 rows.add(batch)
             rows.close()
         self._written += files.close()
@@ -126,13 +132,13 @@ class _Task:
         return GroupRewritten(files=tuple(self._written), kept=tuple(visible.kept), read_bytes=read)
 
     def _visible_rows(self, group: FileGroup, visible: _Visible) -> Iterator[pa.RecordBatch]:
-        """Yield the visible rows of a group, and note what they are."""
+        """Yield the visible rows of a group, and note how many they are."""
         for item, hidden in hidden_rows(self._io, self._plan.key_types, group.files, self._mapping):
-            before = visible.digest.count
+            kept = 0
             for batch in self._rows_of(item.data_file, hidden, self._lineage(item)):
-                visible.digest = visible.digest.with_rows(batch)
+                kept += batch.num_rows
                 yield batch
-            visible.kept.append(visible.digest.count - before)
+            visible.kept.append(kept)
             visible.left_out += len(hidden)
 
     def _check(self, group: FileGroup, visible: _Visible) -> None:
