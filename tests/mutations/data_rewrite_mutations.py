@@ -90,8 +90,8 @@ DATA_REWRITES = (
     Mutation(
         name="rows that are read ahead come before those that were read",
         file="io/parallel.py",
-        before="            following = pool.submit(next, remaining, _END)\n            yield item",
-        after="            following = pool.submit(next, remaining, _END)\n            yield following.result() or item",
+        before="            yield item  # type: ignore[misc]  # not the end\n",
+        after="            yield following.result() or item\n",
         tests=("unit/io/test_parallel.py::test_all_items_come_in_their_order",),
     ),
     Mutation(
