@@ -116,11 +116,6 @@ def is_of_other_format(key: str) -> bool:
     return not FOLDERS_OF_FORMATS.isdisjoint(key.split("/")[:-1])
 
 
-def tells_of_others(key: str) -> bool:
-    """Return whether a file with this key may show that others have files in its folder."""
-    return _name_tells(basename(key)) or is_of_other_format(key)
-
-
 def is_hidden(key: str, own: Collection[str]) -> bool:
     """Return whether readers ignore a file of this name, or tables without a catalog need it."""
     below = key.removeprefix(max((folder for folder in own if key.startswith(folder)), key=len, default=""))
@@ -166,12 +161,8 @@ class Folder:
         return self.is_hidden or name == _VERSION_HINT or _step_hides(name)
 
     def tells_of_others(self, name: str) -> bool:
-        """Return whether `tells_of_others` holds for the file of this name."""
-        return self.is_of_other_format or _name_tells(name)
-
-
-def _name_tells(name: str) -> bool:
-    return is_metadata_file(name) or name == "metadata"
+        """Return whether the file of this name may show that others have files in its folder."""
+        return self.is_of_other_format or is_metadata_file(name) or name == "metadata"
 
 
 def _step_hides(step: str) -> bool:

@@ -254,7 +254,7 @@ def folders_of_others(table: Table, stored: Iterable[str], rules: OrphanRules) -
 
     Args:
         table: The table.
-        stored: Keys of the files in its folders, at least of those whose names `tells_of_others`.
+        stored: Keys of the files in its folders, at least of those that tell of others (`orphan_rules.Folder`).
         rules: How keys are made.
     """
     every = list(stored)

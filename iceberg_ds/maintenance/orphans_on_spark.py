@@ -149,7 +149,7 @@ class OrphansOnSpark:
         groups = self._look_again(self._look())
         self._refuse_other_spellings(groups)
         orphans = self._places.keep(self._orphans(groups))
-        ((number,),) = self._places.collect(orphans.agg(F.count(F.lit(1))))
+        number = self._places.count(orphans)
         if not number:
             return
         table, rules = self._table, self._rules
@@ -165,7 +165,7 @@ class OrphansOnSpark:
             is_own = rules.key(orphan.path).startswith(own)
             return is_own and has_one_meaning(orphan.path) and not may_have(orphan.path)
 
-        for portion in self._places.stream(self._with_others(orphans, states), int(str(number))):
+        for portion in self._places.stream(self._with_others(orphans, states), number):
             every = [(_orphan(row), bool(row[-1])) for row in portion]
             mine = (orphan.path for orphan, stays in every if not stays and may_go(orphan))
             done = delete_in_portions(table.io, mine, Proof.UNREFERENCED, self._search.at_once)
@@ -271,8 +271,7 @@ class OrphansOnSpark:
 
     def _count_young(self, groups: DataFrame) -> int:
         young = self._candidates(groups).where(self._age_ms < self._search.grace_ms)
-        ((number,),) = self._places.collect(young.agg(F.count(F.lit(1))))
-        return int(str(number))
+        return self._places.count(young)
 
     def _refuse_other_spellings(self, groups: DataFrame) -> None:
         """Raise if an orphan may be a file of the table by another path, as `inspect.orphans` says."""

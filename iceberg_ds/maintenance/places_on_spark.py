@@ -170,6 +170,15 @@ class PlacesOnSpark:
         """
         return [tuple(row) for row in self._run(frame.collect)]
 
+    def count(self, frame: DataFrame) -> int:
+        """Return how many rows a DataFrame has.
+
+        Raises:
+            DataFileError: The job failed.
+        """
+        ((number,),) = self.collect(frame.agg(F.count(F.lit(1))))
+        return int(str(number))
+
     def stream(self, frame: DataFrame, most: int | None = None) -> Iterator[list[tuple[object, ...]]]:
         """Yield the rows of a DataFrame in portions.
 
@@ -231,8 +240,7 @@ class PlacesOnSpark:
         is_both = F.col("is_found") & F.coalesce(_is(Role.KNOWN), F.lit(False))  # noqa: FBT003  # Spark's
         places = pairs.groupBy("place").agg(F.min(is_both).alias("is_decided")).where("NOT is_decided")
         places = self.keep(places.select("place"))
-        ((number,),) = self.collect(places.agg(F.count(F.lit(1))))
-        wanted = F.broadcast(places) if int(str(number)) <= _MOST_BROADCAST else places
+        wanted = F.broadcast(places) if self.count(places) <= _MOST_BROADCAST else places
         told_of = pairs.where("role IS NOT NULL").drop("is_found").unionByName(found, allowMissingColumns=True)
         return self.grouped(told_of.join(wanted, "place", "left_semi"))
 

@@ -213,8 +213,8 @@ EXPIRY = (
     Mutation(
         name="a folder of another format tells Spark of no other table",
         file="inspect/orphan_rules.py",
-        before="        return self.is_of_other_format or _name_tells(name)\n",
-        after="        return _name_tells(name)\n",
+        before="        return self.is_of_other_format or is_metadata_file(name)",
+        after="        return is_metadata_file(name)",
         tests=(_PLACES + "test_rows_of_a_stored_file_are_those_of_its_path",),
     ),
     Mutation(

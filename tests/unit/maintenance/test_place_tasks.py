@@ -6,7 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from iceberg_ds.inspect.orphan_rules import OrphanRules, is_hidden, split_key, tells_of_others
+from iceberg_ds.inspect.orphan_rules import OrphanRules, is_hidden, is_of_other_format, split_key
+from iceberg_ds.io.listing import is_metadata_file
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.maintenance.place_tasks import PlacePlan, Role, Rows
 
@@ -33,7 +34,8 @@ def test_rows_of_a_stored_file_are_those_of_its_path(store: str, steps: list[str
     plan = PlacePlan(io_properties={}, location=TABLE, rules=EQUAL, own=OWN)
     found = list(Rows(plan).stored(StoredFile(path=path, size_bytes=1, modified_ms=2)))
 
-    roles = [Role.TELLS] * tells_of_others(key) + [Role.FOUND] * (not is_hidden(key, OWN))
+    tells = is_metadata_file(key) or name == "metadata" or is_of_other_format(key)
+    roles = [Role.TELLS] * tells + [Role.FOUND] * (not is_hidden(key, OWN))
     assert [row[0] for row in found] == roles
     for row in found:
         assert (row[2], row[1]) == split_key(key)
