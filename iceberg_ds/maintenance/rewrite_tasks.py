@@ -1,8 +1,9 @@
 """One task of a rewrite: writes the visible rows of some data files into new files, and moves deletes that come late.
 
 Rows that are deleted are left out; all others are counted, and digested before they are written and again as the new
-files have them. A position delete that lands meanwhile is moved: from a row of an old file to the same row of a new
-one. Knows neither Spark nor the catalog, and publishes nothing. A task that fails says so and leaves no file.
+files have them, in their order where the new files keep it. A position delete that lands meanwhile is moved: from a row
+of an old file to the same row of a new one. Knows neither Spark nor the catalog, and publishes nothing. A task that
+fails says so and leaves no file.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.cdc.keys import numbers_from
+from iceberg_ds.cdc.ordered_digest import OrderedDigest
 from iceberg_ds.cdc.row_digest import RowDigest
 from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.deletes.tasks import hidden_by_position
@@ -82,7 +84,7 @@ def move_deletes(plan: RewritePlan, number: int, work: DeletesToMove) -> Deletes
 class _Visible:
     """What the visible rows of a group are: their digest, how many each file has, and how many are left out."""
 
-    digest: RowDigest = field(default_factory=RowDigest)
+    digest: OrderedDigest | RowDigest
     kept: list[int] = field(default_factory=list)
     left_out: int = 0
 
@@ -120,7 +122,7 @@ class _Task:
         writing = _writing(self._plan, group)
         prefix, shape = name_prefix(writing, self._attempt), file_shape(writing.schema)
         files = TaskFiles(writing, prefix, shape.schema, self._attempt.encodings)
-        rows, visible = _Rows(self._plan, group, writing, files), _Visible()
+        rows, visible = _Rows(self._plan, group, writing, files), _Visible(self._of_no_rows(group))
         with discarding(rows, writing):
             for batch in ahead(visible.digested(ahead(self._visible_rows(group, visible)))):
                 rows.add(batch)
@@ -141,6 +143,9 @@ class _Task:
             visible.kept.append(kept)
             visible.left_out += len(hidden)
 
+    def _of_no_rows(self, group: FileGroup) -> OrderedDigest | RowDigest:
+        return OrderedDigest() if self._plan.keeps_order(group) else RowDigest()
+
     def _check(self, group: FileGroup, visible: _Visible) -> None:
         """Check that the new files have the visible rows of the group, by reading them again.
 
@@ -149,7 +154,7 @@ class _Task:
         """
         action = f"rewrite {len(group.files)} data files of {self._plan.writing.write.table}"
         there = sum(item.data_file.record_count for item in group.files)
-        after = RowDigest()
+        after = self._of_no_rows(group)
         for batch in ahead(batch for file in self._written for batch in self._rows_of(file, _NONE)):
             after = after.with_rows(batch)
         found = {"deleted": visible.left_out, f"in {len(self._written)} new files": after.count}
@@ -157,8 +162,8 @@ class _Task:
         if visible.digest != after:
             raise RowCountError(
                 f"Cannot {action}, nothing was committed: the new files have {after.count} rows as they should, and "
-                "not the same ones. This is a defect of iceberg_ds or of a library below it: please report it with "
-                f"the versions of both. The first of the files is {group.files[0].path}."
+                "not the same ones, or in another order. This is a defect of iceberg_ds or of a library below it: "
+                f"please report it with the versions of both. The first of the files is {group.files[0].path}."
             )
 
     def _lineage(self, item: FileWork) -> FileLineage | None:

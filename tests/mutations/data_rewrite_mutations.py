@@ -102,6 +102,27 @@ DATA_REWRITES = (
         tests=(_REWRITE + "test_other_rows_in_the_new_files_are_never_committed",),
     ),
     Mutation(
+        name="new files are committed with the old rows in another order",
+        file="maintenance/rewrite_tasks.py",
+        before="        return OrderedDigest() if self._plan.keeps_order(group) else RowDigest()\n",
+        after="        return RowDigest()\n",
+        tests=(_REWRITE + "test_rows_in_another_order_are_never_committed",),
+    ),
+    Mutation(
+        name="a null in a new file counts as the value behind it",
+        file="cdc/ordered_digest.py",
+        before="    yield _fixed(values.is_valid())\n",
+        after="",
+        tests=("unit/cdc/test_ordered_digest.py::test_values_that_differ_have_other_digests",),
+    ),
+    Mutation(
+        name="strings in a new file may begin where others ended",
+        file="cdc/ordered_digest.py",
+        before="        yield _lengths(ends)\n",
+        after="",
+        tests=("unit/cdc/test_ordered_digest.py::test_values_that_differ_have_other_digests",),
+    ),
+    Mutation(
         name="a struct of nulls in a new file counts as the null that it was",
         file="cdc/row_digest.py",
         before="        digests = mix(digests, pa.repeat(_OF_STRUCTS, len(values)))  # a struct of nulls is no null\n",

@@ -406,6 +406,22 @@ def test_other_rows_in_the_new_files_are_never_committed(sink: Sink, monkeypatch
     check_clean(sink.table())
 
 
+def test_rows_in_another_order_are_never_committed(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletes that land meanwhile are moved by places: they would hide others."""
+    small_files(sink)
+    append = RollingWriter.append
+
+    def turn(writer: RollingWriter, batch: pa.RecordBatch) -> None:
+        append(writer, batch.take(pa.array(range(batch.num_rows))[::-1]))
+
+    monkeypatch.setattr(RollingWriter, "append", turn)
+    with pytest.raises(DataFileError, match="not the same ones, or in another order"):
+        rewrite(sink)
+
+    assert len(data_paths(sink)) == 6
+    check_clean(sink.table())
+
+
 def test_delete_of_another_partition_does_not_reach_rows_that_move_there(sink: Sink) -> None:
     """It never deleted them, and would from then on."""
     small_files(sink)
