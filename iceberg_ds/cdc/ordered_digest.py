@@ -47,10 +47,12 @@ class OrderedDigest:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OrderedDigest):
             return NotImplemented
-        return self.count == other.count and self._digests() == other._digests()
+        return (self.count, self.of_streams) == (other.count, other.of_streams)
 
-    def _digests(self) -> list[bytes]:
-        return [of_stream.digest() for of_stream in self._hashes]
+    @property
+    def of_streams(self) -> list[bytes]:
+        """The digest of each of these streams."""
+        return [so_far.digest() for so_far in self._hashes]
 
 
 def _streams(column: pa.Array) -> Iterator[pa.Buffer]:
