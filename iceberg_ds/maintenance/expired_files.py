@@ -211,7 +211,7 @@ class ExpiredFiles:
 
         def read(used: ManifestFile) -> Sequence[tuple[Kind, str]] | Problem:
             try:
-                live = live_paths(self._io, used.manifest_path)
+                live = live_paths(self._io, used.manifest_path, used.manifest_length)
                 return [(KIND_OF_CONTENT[content], path) for content, path in live if concerns(path)]
             except Exception as error:  # any error of a storage library or the Avro reader
                 return Problem.of(f"manifest {used.manifest_path}", error)

@@ -108,11 +108,11 @@ class Rows:
     def __init__(self, plan: PlacePlan) -> None:
         self._folder = lru_cache(_KNOWN_FOLDERS)(partial(Folder.of, rules=plan.rules, own=plan.own))
 
-    def row(self, role: Role, path: str, kind: int = 0) -> Row:
+    def row(self, role: Role, path: str, kind: int = 0, size_bytes: int = 0) -> Row:
         """Return a row about the file with a path."""
         folder, _, name = path.rpartition("/")
         found = self._folder(folder)
-        return role, found.place + name, found.store, path if role is not Role.KNOWN else "", kind, 0, 0
+        return role, found.place + name, found.store, path if role is not Role.KNOWN else "", kind, size_bytes, 0
 
     def stored(self, file: StoredFile) -> Iterator[Row]:
         """Yield rows about a stored file: whether it may go, and whether it tells of others."""
@@ -134,7 +134,7 @@ def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
         snapshot_id, path = work
         try:
             manifests = read_list(plan.io, path)
-            return [of.row(Role.MANIFEST, used.manifest_path) for used in manifests]
+            return [of.row(Role.MANIFEST, used.manifest_path, size_bytes=used.manifest_length) for used in manifests]
         except Exception as error:  # any error of a storage library or the Avro reader
             return [plan.problem(f"manifest list {path} of snapshot {snapshot_id}", error)]
 
@@ -150,16 +150,22 @@ def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
 
 
 def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
-    """Yield a row for each live file of the manifests whose paths are given."""
+    """Yield a row for each live file of the manifests whose paths and sizes are given."""
     of = Rows(plan)
 
-    def read(path: str) -> list[Row]:
+    def read(manifest: tuple[str, int]) -> list[Row]:
+        path, size_bytes = manifest
         try:
-            return [of.row(plan.role, file, content.value) for content, file in live_paths(plan.io, path)]
+            return [of.row(plan.role, file, content.value) for content, file in live_paths(plan.io, path, size_bytes)]
         except Exception as error:  # as above
             return [plan.problem(f"manifest {path}", error)]
 
-    found = in_parallel(read, _paths(batches), at_once=_AT_ONCE, waiting=_WAITING)
+    manifests = (
+        manifest
+        for batch in batches
+        for manifest in zip(*(batch.column(name).to_pylist() for name in ("path", "size_bytes")), strict=True)
+    )
+    found = in_parallel(read, manifests, at_once=_AT_ONCE, waiting=_WAITING)
     yield from _batches(row for rows in found for row in rows)
 
 

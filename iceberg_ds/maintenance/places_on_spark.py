@@ -142,7 +142,7 @@ class PlacesOnSpark:
             may_miss: Whether a manifest may be missing.
         """
         plan = replace(self.plan, role=role, may_miss=may_miss)
-        manifests = self.spread(lists.where(_is(Role.MANIFEST)).select("path"), "path")
+        manifests = self.spread(lists.where(_is(Role.MANIFEST)).select("path", "size_bytes"), "path")
         return self._task(manifests, read_manifests, plan).unionByName(themselves(lists, role))
 
     def of_states(self, states: Sequence[State]) -> DataFrame:

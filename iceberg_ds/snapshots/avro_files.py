@@ -1,14 +1,20 @@
 """Avro files of manifests and manifest lists, read and written by PyIceberg's readers and writers of values.
 
 PyIceberg works out for each file how its schema is decoded or encoded, which takes longer than most manifests take. It
-is kept here for each schema: the manifests of a table have few. Values are read otherwise than by PyIceberg in three
-respects. Its fast decoder cuts doubles to the digits of floats: partitions would not be told apart, and entries that
-are written again would have wrong ones. It does not know the Avro types that a schema defines once and then names, as
-Iceberg's Java library writes several partition fields of one decimal type, or of uuid. And it cannot pass over all
-that is not asked for: it refuses maps, such as the metrics of a file, and loses its place at a decimal.
+is kept here for each schema: the manifests of a table have few.
 
-Rests on PyIceberg's inner layout: how its files open and write their headers (contract tests hold it). Source: Avro
-spec, "Object Container Files".
+PyIceberg also takes a file that was cut off in the frame of a block, or has an empty block, for one with fewer records:
+files that a manifest lists would be deleted as if nothing listed them. So the frame is read here, and who knows the
+size of a file says it.
+
+And values are read otherwise than by PyIceberg in three respects. Its fast decoder cuts doubles to the digits of
+floats: partitions would not be told apart, and entries that are written again would have wrong ones. It does not know
+the Avro types that a schema defines once and then names, as Iceberg's Java library writes several partition fields of
+one decimal type, or of uuid. And it cannot pass over all that is not asked for: it refuses maps, such as the metrics of
+a file, and loses its place at a decimal.
+
+Rests on PyIceberg's inner layout: the readers of its headers, and how its files are written (contract tests hold it).
+Source: Avro spec, "Object Container Files".
 """
 
 from __future__ import annotations
@@ -23,10 +29,17 @@ from functools import cache, lru_cache
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from pyiceberg.avro.decoder import BinaryDecoder, new_decoder
-from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFile, AvroFileHeader, AvroOutputFile
+from pyiceberg.avro.codecs import AVRO_CODEC_KEY
+from pyiceberg.avro.decoder import BinaryDecoder, StreamingBinaryDecoder, new_decoder
+from pyiceberg.avro.file import MAGIC, META_SCHEMA, SYNC_SIZE, AvroFileHeader, AvroOutputFile
 from pyiceberg.avro.reader import Reader
-from pyiceberg.avro.resolver import ReadSchemaResolver, SchemaPartnerAccessor, construct_writer, resolve_writer
+from pyiceberg.avro.resolver import (
+    ReadSchemaResolver,
+    SchemaPartnerAccessor,
+    construct_reader,
+    construct_writer,
+    resolve_writer,
+)
 from pyiceberg.avro.writer import Writer
 from pyiceberg.io import InputFile, OutputFile
 from pyiceberg.schema import Schema, visit_with_partner
@@ -59,34 +72,45 @@ class AvroLayout(Generic[_T]):
     enums: Mapping[int, Callable[..., Enum]]
 
 
-def read_avro(file: InputFile, layout: AvroLayout[_T]) -> Iterator[_T]:
-    """Yield the records of a file."""
-    with _AvroFile(file, layout) as records:
-        yield from records
+def read_avro(file: InputFile, layout: AvroLayout[_T], size_bytes: int = 0) -> Iterator[_T]:
+    """Yield the records of a file.
+
+    Args:
+        file: The file.
+        layout: What its records are read into.
+        size_bytes: How large it is at least, as who names it says.
+
+    Raises:
+        ValueError: The file was cut off, or is no Avro file, or not all of it can be read.
+    """
+    with file.open() as stream:
+        content = stream.read()
+    if len(content) < size_bytes:
+        raise ValueError(f"{file.location} was cut off: it has {len(content):,} bytes, and had {size_bytes:,}")
+    checked = StreamingBinaryDecoder(content)  # the fast one reads on behind the end of what it is given
+    try:
+        header: AvroFileHeader = _header_reader().read(checked)
+        if header.magic != MAGIC or _AVRO_SCHEMA not in header.meta:
+            raise ValueError(f"{file.location} is no Avro file")
+        reader, has_doubles = _decoding(header.meta[_AVRO_SCHEMA], layout)
+        while checked.tell() < len(content):
+            count, block = checked.read_int(), checked.read(checked.read_int())
+            if checked.read(SYNC_SIZE) != header.sync:
+                raise ValueError(f"{file.location} is damaged before byte {checked.tell():,}")
+            block = _decompressed(block, header)
+            inner = new_decoder(block)
+            decoder = _ExactDecoder(inner) if has_doubles else inner
+            for _ in range(count):
+                yield reader.read(decoder)  # type: ignore[arg-type]  # quacks alike
+            if inner.tell() != len(block):
+                raise ValueError(f"{file.location} is damaged before byte {checked.tell():,}")
+    except EOFError as error:
+        raise ValueError(f"{file.location} was cut off: {len(content):,} bytes are not all of it") from error
 
 
-class _AvroFile(AvroFile[_T]):
-    """A file whose partition values may be of any types."""
-
-    def __init__(self, file: InputFile, layout: AvroLayout[_T]) -> None:
-        super().__init__(file)
-        self._layout = layout
-
-    def __enter__(self) -> AvroFile[_T]:
-        """Read the file and its header."""
-        with self.input_file.open() as stream:
-            self.decoder = new_decoder(stream.read())
-        self.header = self._read_header()
-        if _AVRO_SCHEMA not in self.header.meta:
-            raise ValueError("No schema found in Avro file headers")
-        self.reader, self._has_doubles = _decoding(self.header.meta[_AVRO_SCHEMA], self._layout)
-        return self
-
-    def _read_block(self) -> int:
-        count = super()._read_block()
-        if self.block is not None and self._has_doubles:
-            self.block.block_decoder = _ExactDecoder(self.block.block_decoder)  # type: ignore[assignment]  # quacks alike
-        return count
+def _decompressed(block: bytes, header: AvroFileHeader) -> bytes:
+    codec = header.compression_codec() if AVRO_CODEC_KEY in header.meta else None
+    return block if codec is None else codec.decompress(block)
 
 
 @lru_cache(_KNOWN_SCHEMAS)
@@ -235,3 +259,8 @@ class AvroWriter(AvroOutputFile[_T]):
 @cache
 def _header_writer() -> Writer:
     return construct_writer(META_SCHEMA)
+
+
+@cache
+def _header_reader() -> Reader:
+    return construct_reader(META_SCHEMA, {-1: AvroFileHeader})

@@ -248,7 +248,7 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
 
 def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return all entries of `manifest`, removed files too, with inherited numbers and row ids filled in."""
-    entries = [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest.manifest_path)]
+    entries = [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest)]
     inherit_row_ids((entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED), manifest)
     return entries
 
@@ -258,20 +258,26 @@ def stored_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
 
     Which row ids files inherit is up to each snapshot that lists the manifest: it may have given it others.
     """
-    return [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest.manifest_path)]
+    return [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest)]
 
 
-def live_paths(io: FileIO, manifest_path: str) -> list[tuple[DataFileContent, str]]:
-    """Return what each live file of a manifest is, and its path."""
+def live_paths(io: FileIO, manifest_path: str, size_bytes: int) -> list[tuple[DataFileContent, str]]:
+    """Return what each live file of a manifest is, and its path.
+
+    Args:
+        io: Opens the table's storage.
+        manifest_path: The manifest.
+        size_bytes: Its size as a manifest list has it; a smaller one was cut off, and is not read.
+    """
     return [
         (DataFileContent(entry[_DATA_FILE][_CONTENT] or 0), entry[_DATA_FILE][_FILE_PATH])
-        for entry in read_avro(io.new_input(manifest_path), _PATHS)
+        for entry in read_avro(io.new_input(manifest_path), _PATHS, size_bytes)
         if entry[_STATUS] is not ManifestEntryStatus.DELETED
     ]
 
 
-def _entries(io: FileIO, manifest_path: str) -> list[ManifestEntry]:
-    return list(read_avro(io.new_input(manifest_path), _ENTRIES))
+def _entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
+    return list(read_avro(io.new_input(manifest.manifest_path), _ENTRIES, manifest.manifest_length))
 
 
 def draft_added(  # noqa: PLR0913, PLR0917  # most are seldom given

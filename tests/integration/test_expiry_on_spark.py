@@ -16,6 +16,7 @@ from support.checks.invariants import check_clean, check_sound, referenced_files
 from support.exhaustive import EXHAUSTIVE
 from support.keys.conversions import meanwhile
 from support.tables.changes_by_others import plain_catalog, register_elsewhere
+from support.tables.damage import cut_off
 from support.tables.expiry import expired, soon_ms
 from support.tables.sink import NAME, Sink, epoch, local, rows
 
@@ -134,7 +135,7 @@ def test_manifest_that_cannot_be_read_leaves_all_files(spark: SparkSession, sink
     history(sink)
     table = sink.table()
     kept = live_manifests(table.io, table.metadata.current_snapshot())
-    local(kept[0].manifest_path).write_bytes(b"no manifest")
+    cut_off(kept[0].manifest_path)
     before = stored(sink)
 
     with pytest.raises(DataFileError, match=r"nothing was removed: what the table refers to is not known: manifest .*"):

@@ -225,6 +225,33 @@ EXPIRY = (
         tests=("unit/snapshots/test_manifest_reader.py::test_paths_alone_are_those_of_the_entries",),
     ),
     Mutation(
+        name="a manifest that was cut off between two blocks is taken for one that lists less",
+        file="snapshots/avro_files.py",
+        before="    if len(content) < size_bytes:\n",
+        after="    if size_bytes < 0:\n",
+        tests=(
+            "unit/inspect/test_orphans.py::test_nothing_is_deleted_while_less_is_listed_than_was_written",
+            "unit/snapshots/test_manifest_reader.py::test_manifest_that_is_cut_off_anywhere_is_refused",
+        ),
+    ),
+    Mutation(
+        name="a manifest list that was cut off in the frame of a block is taken for one that lists less",
+        file="snapshots/avro_files.py",
+        before="    except EOFError as error:\n",
+        after="    except EOFError as error:\n        return\n",
+        tests=(
+            "unit/inspect/test_orphans.py::test_nothing_is_deleted_while_less_is_listed_than_was_written",
+            _FILES + "test_damaged_table_is_refused_before_anything_is_removed",
+        ),
+    ),
+    Mutation(
+        name="tasks take a manifest that was cut off for one that lists less",
+        file="maintenance/place_tasks.py",
+        before="live_paths(plan.io, path, size_bytes)]\n",
+        after="live_paths(plan.io, path, 0)]\n",
+        spark_tests=("integration/test_expiry_on_spark.py::test_manifest_that_cannot_be_read_leaves_all_files",),
+    ),
+    Mutation(
         name="manifests with live files are taken for empty ones",
         file="snapshots/manifests.py",
         before="    return manifest.has_added_files() or manifest.has_existing_files()\n",

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.avro.decoder import StreamingBinaryDecoder
+from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
+from pyiceberg.avro.resolver import construct_reader
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -59,6 +62,19 @@ class Listing:
         assert snapshot is not None
         manifests = list(read_list(table.io, snapshot.manifest_list))
         return cls(table=table, snapshot=snapshot, manifests=manifests)
+
+
+def header_bytes(content: bytes) -> int:
+    """Return how many bytes the header of an Avro file has."""
+    decoder = StreamingBinaryDecoder(content)
+    construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder)
+    return decoder.tell()
+
+
+def cut_off(path: str, *, behind_header: int = 0) -> None:
+    """Cut off an Avro file behind its header, or so many bytes further on."""
+    content = local(path).read_bytes()
+    local(path).write_bytes(content[: header_bytes(content) + behind_header])
 
 
 def edit_list(sink: Sink, edit: Callable[[list[ManifestFile]], list[ManifestFile]]) -> None:

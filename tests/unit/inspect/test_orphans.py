@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetLocationUpdate, SetPropertiesUpdate
 from support.tables.changes_by_others import expire, plain_catalog
-from support.tables.damage import Json, Listing, edit_metadata
+from support.tables.damage import Json, Listing, cut_off, edit_metadata
 from support.tables.sink import NAME, Sink, epoch, local, paths_of, rows
 
 import iceberg_ds
@@ -173,6 +173,25 @@ def test_nothing_is_deleted_while_metadata_cannot_be_read(sink: Sink) -> None:
     assert {check.name for check in result.failures} == {"manifests", "deletion of orphans"}
     assert outcome(result, "orphans")[0] == "skipped"
     assert path.exists()
+
+
+@pytest.mark.parametrize("which", ["manifest", "list"])
+def test_nothing_is_deleted_while_less_is_listed_than_was_written(sink: Sink, which: str) -> None:
+    """A file that was cut off between two blocks, or in the frame of one, would be taken for one that lists less."""
+    sink.append(1)
+    age_all(sink, 4)
+    listing = Listing.of(sink)
+    if which == "manifest":
+        cut_off(listing.manifests[0].manifest_path)
+    else:
+        cut_off(listing.snapshot.manifest_list, behind_header=1)
+
+    result = verified(sink, delete_orphans=True)
+
+    assert result.orphans == ()
+    assert outcome(result, "manifests")[0] == "failed"
+    assert "was cut off" in outcome(result, "manifests")[1]
+    assert len(list(local(sink.table().metadata.location).rglob("*.parquet"))) == 1
 
 
 def test_age_of_running_writes_is_refused_unless_forced(sink: Sink) -> None:

@@ -35,6 +35,7 @@ from support.tables.changes_by_others import (
     set_columns,
     set_tag,
 )
+from support.tables.damage import cut_off
 from support.tables.expiry import expired, expired_by, soon_ms
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import NAME, Sink, epoch, local, rows
@@ -123,7 +124,7 @@ def test_manifests_that_every_snapshot_lists_are_not_read(sink: Sink, monkeypatc
     for number in range(3):
         sink.append(number)
     read: list[str] = []
-    monkeypatch.setattr("iceberg_ds.maintenance.expired_files.live_paths", lambda _, path: read.append(path))
+    monkeypatch.setattr("iceberg_ds.maintenance.expired_files.live_paths", lambda _, path, __: read.append(path))
 
     expired(sink)
 
@@ -437,14 +438,18 @@ def test_table_with_a_part_of_its_history_hidden_is_refused(replaced: Sink, monk
         expired(replaced)
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
 @pytest.mark.parametrize("which", ["manifest", "list"])
-def test_damaged_table_is_refused_before_anything_is_removed(replaced: Sink, which: str) -> None:
+def test_damaged_table_is_refused_before_anything_is_removed(replaced: Sink, which: str, *, is_cut: bool) -> None:
     """What stays would not be known, and files of it would go."""
     table = replaced.table()
     snapshot = table.current_snapshot()
     assert snapshot is not None
     path = snapshot.manifest_list if which == "list" else snapshot.manifests(table.io)[0].manifest_path
-    local(path).write_bytes(b"no Avro")
+    if is_cut:
+        cut_off(path, behind_header=1)
+    else:
+        local(path).write_bytes(b"no Avro")
 
     with pytest.raises(DataFileError, match="nothing was removed: what the table refers to is not known"):
         expired(replaced)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
+import zlib
 from collections.abc import Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyiceberg import types as ice
 from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.file import SYNC_SIZE
 from pyiceberg.avro.reader import DecimalReader
-from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, ManifestEntryStatus
+from pyiceberg.manifest import DATA_FILE_TYPE, DataFile, DataFileContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -20,8 +24,12 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
-from support.tables.sink import Sink, rows
+from support.tables.changes_by_others import plain_table
+from support.tables.damage import cut_off, header_bytes
+from support.tables.metadata import ID_AND_NAME
+from support.tables.sink import Sink, local, rows
 
+from iceberg_ds.io.files import file_io
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_paths
 
 
@@ -64,7 +72,66 @@ def test_paths_alone_are_those_of_the_entries(sink: Sink, version: str) -> None:
     assert any(used.deleted_files_count for used in manifests)
     for used in manifests:
         entries = [(one.data_file.content, one.data_file.file_path) for one in live_entries(table.io, used)]
-        assert live_paths(table.io, used.manifest_path) == entries
+        assert live_paths(table.io, used.manifest_path, used.manifest_length) == entries
+
+
+@pytest.fixture(params=["gzip", "uncompressed"])
+def manifest(request: pytest.FixtureRequest, sink: Sink) -> ManifestFile:
+    """Return a manifest of a file, whose blocks are compressed in some way."""
+    sink.create(ID_AND_NAME)
+    with plain_table(sink).transaction() as transaction:
+        transaction.set_properties({"write.avro.compression-codec": request.param})
+    sink.append(1)
+    return live_manifests(sink.table().io, sink.table().current_snapshot())[0]
+
+
+def paths_in(content: bytes, path: Path, size_bytes: int = 0) -> list[tuple[DataFileContent, str]]:
+    """Return what a manifest of these bytes lists."""
+    path.write_bytes(content)
+    return live_paths(file_io({}, str(path)), str(path), size_bytes)
+
+
+def test_manifest_that_is_cut_off_anywhere_is_refused(manifest: ManifestFile, tmp_path: Path) -> None:
+    """It would seem to list fewer files, and the others be deleted, or left out of what is written in its place."""
+    whole, path = local(manifest.manifest_path).read_bytes(), tmp_path / "cut.avro"
+    assert len(paths_in(whole, path, manifest.manifest_length)) == 1
+
+    for size in range(len(whole)):
+        with pytest.raises(ValueError, match="was cut off"):
+            paths_in(whole[:size], path, manifest.manifest_length)
+    silent = []
+    for size in range(len(whole)):
+        with contextlib.suppress(ValueError):
+            silent.append((size, paths_in(whole[:size], path)))
+    assert [found for _, found in silent] == [[]]  # right behind the header, as a file without a block is
+
+
+def test_damaged_frame_is_refused(manifest: ManifestFile, tmp_path: Path) -> None:
+    """Records would be read from bytes that are none."""
+    whole = bytearray(local(manifest.manifest_path).read_bytes())
+    whole[-1] ^= 1
+
+    with pytest.raises(ValueError, match="is damaged before byte"):
+        paths_in(bytes(whole), tmp_path / "damaged.avro")
+
+
+def test_empty_block_is_not_the_end(manifest: ManifestFile, tmp_path: Path) -> None:
+    """Other writers may have one: what comes behind it would seem to be no part of the table."""
+    whole = local(manifest.manifest_path).read_bytes()
+    begin = header_bytes(whole)
+    nothing = zlib.compress(b"", wbits=-15) if b"deflate" in whole[:begin] else b""
+    empty = bytes([0, 2 * len(nothing)]) + nothing + whole[-SYNC_SIZE:]
+
+    assert len(paths_in(whole[:begin] + empty + whole[begin:] + empty, tmp_path / "more.avro")) == 1
+
+
+def test_pyiceberg_still_takes_a_manifest_that_is_cut_off_for_an_empty_one(sink: Sink) -> None:
+    """Once it does not, its frame can be read by PyIceberg."""
+    sink.append(1)
+    used = live_manifests(sink.table().io, sink.table().current_snapshot())[0]
+    cut_off(used.manifest_path, behind_header=1)
+
+    assert used.fetch_manifest_entry(sink.table().io) == []
 
 
 def test_fast_decoder_still_cuts_doubles() -> None:
