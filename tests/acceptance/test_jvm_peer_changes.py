@@ -240,7 +240,8 @@ COLUMN_CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", few(1, COLUMN_CHANGES.values()), ids=COLUMN_CHANGES.keys())
+@EXHAUSTIVE
+@pytest.mark.parametrize("change", COLUMN_CHANGES.values(), ids=COLUMN_CHANGES.keys())
 def test_columns_that_the_jvm_changed(shared: SharedCatalog, change: Change) -> None:
     """Values would come up in other columns, or not at all, after a table's columns have changed."""
     partitioning = change.partitioned_by and f"PARTITIONED BY ({change.partitioned_by})"

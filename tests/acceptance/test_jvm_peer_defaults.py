@@ -8,7 +8,6 @@ import pytest
 from pyiceberg.types import LongType, NestedField, StructType
 from pyspark.sql import types as spark
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
 from support.spark.session import shared_session
 from support.tables.changes_by_others import set_columns
 from support.tables.data_rewrites import rewrite
@@ -100,7 +99,8 @@ def test_nulls_that_are_written_stay_nulls(with_old_rows: SharedCatalog) -> None
     check(with_old_rows, [*(row_of(number, 0) for number in (1, 2, 3)), found[7]])
 
 
-@pytest.mark.parametrize("mode", few(1, ["merge-on-read", "copy-on-write"]))
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mode", ["merge-on-read", "copy-on-write"])
 def test_rows_that_change_keep_the_defaults_of_other_columns(with_old_rows: SharedCatalog, mode: Any) -> None:
     """An update would make null of a value, or an insert leave out a default."""
     shared, session = with_old_rows, shared_session("local[2]")

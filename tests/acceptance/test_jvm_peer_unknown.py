@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from support.catalogs.shared_catalog import SharedCatalog
-from support.exhaustive import few
+from support.exhaustive import EXHAUSTIVE
 from support.spark.session import shared_session
 from support.spark.tables import Warehouse
 from support.tables.sink import NAME
@@ -35,7 +35,8 @@ def check(spark: SparkSession, shared: SharedCatalog, expected: dict[int, tuple[
         assert {row.id: (row.nothing, row.state) for row in rows.collect()} == expected, reader
 
 
-@pytest.mark.parametrize("maker", few(1, ["sink", "runtime"]))
+@EXHAUSTIVE
+@pytest.mark.parametrize("maker", ["sink", "runtime"])
 def test_both_write_one_table_in_turn(shared: SharedCatalog, spark: SparkSession, maker: str) -> None:
     """One of them would refuse the table, or find values where there are none."""
     house, options = Warehouse(folder=shared.folder), {"warehouse": str(shared.folder)}

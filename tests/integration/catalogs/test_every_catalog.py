@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.catalogs.catalog_table import CatalogTable
 from support.exhaustive import EXHAUSTIVE
-from support.services.fixtures import WITH_ONE
+from support.services.fixtures import WITH_HALF, WITH_ONE
 from support.spark.jobs import StreamJob, numbered, remove_last_commit, write_source
 from support.tables.sink import rows
 
@@ -112,6 +112,7 @@ def test_stream_goes_on_after_a_restart_and_an_epoch_run_again_is_not_written_ag
     table.check_ids(*range(9))
 
 
+@WITH_HALF
 def test_writers_that_create_the_table_at_once_both_land(table: CatalogTable) -> None:
     """Of two jobs that both find no table, one would replace the table with the rows of the other in it."""
     writers = [table.sink(number) for number in range(WRITERS)]
@@ -122,6 +123,7 @@ def test_writers_that_create_the_table_at_once_both_land(table: CatalogTable) ->
     table.check_ids(*range(WRITERS))
 
 
+@WITH_HALF
 def test_writers_that_append_at_once_lose_no_row(table: CatalogTable) -> None:
     """Rows of jobs that run beside one another would be lost."""
     writers = [table.sink(number) for number in range(WRITERS)]

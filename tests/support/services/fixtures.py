@@ -24,8 +24,10 @@ from support.services.servers import CatalogService, ObjectStore, serve_objects
 
 # The fixtures of all catalogs.
 CATALOGS = ("rest_catalog", "nessie", "hive_metastore", "postgres", "sqlite", "glue")
-# Of a test that `make test` runs with one of them.
-WITH_ONE = pytest.mark.parametrize("service", few(1, CATALOGS), indirect=True, scope="package")
+# Of a test that `make test` runs with one of them, or with one of each two.
+WITH_ONE, WITH_HALF = (
+    pytest.mark.parametrize("service", few(number, CATALOGS), indirect=True, scope="package") for number in (1, 3)
+)
 
 
 @pytest.fixture(scope="package")
