@@ -115,7 +115,7 @@ def write(folder: Path, parts: Sequence[Sequence[pa.RecordBatch]], keys: Sequenc
         "seconds": seconds,
         "rows": result.record_count or 0,
         "message_bytes": sum(map(len, messages)),
-        "reported_bytes": sum(len(commit.keys.evidence or b"") for commit in commits if commit.keys is not None),
+        "reported_bytes": sum(len(commit.keys.key_report or b"") for commit in commits if commit.keys is not None),
     }
 
 

@@ -156,10 +156,10 @@ class TaskKeys:
         count: How many different keys there were.
         modulus: The Spark hash of each row's key, minus the task's number, is a multiple of it: 0 if there was no
             row, 1 if that says nothing.
-        evidence: For every key its digest, its sequence and what became of it, as `cdc.dedup` encodes it: first the
+        key_report: For every key its digest, its sequence and what became of it, as `cdc.dedup` encodes it: first the
             rows of all data files, file after file, in their order, then keys without a row. None if the task
             met more keys than it may report.
-        tied_count: How many keys have a winner in the task that is a tie; evidence says which.
+        tied_count: How many keys have a winner in the task that is a tie; the key report says which.
         tied_keys: Some of these keys, as text.
         null_keys: Rows with a null in a key column.
         unknown_operations: How many rows had each word that is no operation.
@@ -167,7 +167,7 @@ class TaskKeys:
 
     count: int
     modulus: int
-    evidence: bytes | None = field(default=None, repr=False)
+    key_report: bytes | None = field(default=None, repr=False)
     tied_count: int = 0
     tied_keys: tuple[str, ...] = ()
     null_keys: KeyExamples = KeyExamples()

@@ -1,8 +1,8 @@
 """Rows with keys: how the rows of a change feed change a table.
 
 Pure decisions on Arrow batches, no catalog and no Spark. Options become a `plan.ChangeFeed` (`planning.columns`), a
-task's rows become rows to write and keys to delete (`task_changes`), and the commit settles what several tasks report
-on one key (`cross_task`).
+task's rows become rows to write and keys to delete (`task_changes`), and the commit finds what several tasks report on
+one key (`cross_task`).
 
 What it means
 -------------

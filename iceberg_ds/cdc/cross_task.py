@@ -1,7 +1,7 @@
 """Pure: which written rows lose to other tasks' events of the same keys, and why a write must be refused for its keys.
 
-Only tasks that may share keys are compared (`spark_hash.can_share`); each such task must have sent evidence. Digests
-tell which events to compare; then the keys of these events are compared, read from the written rows where evidence
+Only tasks that may share keys are compared (`spark_hash.can_share`); each such task must have sent a report. Digests
+tell which events to compare; then the keys of these events are compared, read from the written rows where the report
 lacks them. The winner is chosen by the same rule as within a task (`dedup`).
 """
 
@@ -23,7 +23,7 @@ from iceberg_ds.cdc.dedup import (
     RANK,
     Rank,
     decide,
-    decode_evidence,
+    decode_key_report,
     event_order,
     repeated,
     sequence_names,
@@ -43,7 +43,7 @@ ReadKeys: TypeAlias = Callable[[int, Sequence[int]], Sequence[pa.Array]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
+class CrossTaskDuplicates:
     """Outcome of deduplication across tasks.
 
     Attributes:
@@ -68,7 +68,7 @@ class Settlement:
         return not (self.unproven or self.unreported)
 
 
-def settle(  # noqa: PLR0913  # most are given by name
+def find_duplicates(  # noqa: PLR0913  # most are given by name
     tasks: Sequence[TaskKeys],
     sequence: Sequence[NestedField],
     *,
@@ -76,7 +76,7 @@ def settle(  # noqa: PLR0913  # most are given by name
     is_enforced: bool,
     keeps_deleted: bool = False,
     late: pa.Table | None = None,
-) -> Settlement:
+) -> CrossTaskDuplicates:
     """Return which written rows lose, and what prevents the commit.
 
     Args:
@@ -89,23 +89,25 @@ def settle(  # noqa: PLR0913  # most are given by name
             no such keys.
     """
     sharing = _tasks_that_share(tasks)
-    if unproven := tuple(number for number in sharing if tasks[number].evidence is None):
-        return Settlement(losers={}, unproven=unproven)
-    silent = tuple(number for number, task in enumerate(tasks) if task.count and task.evidence is None)
+    if unproven := tuple(number for number in sharing if tasks[number].key_report is None):
+        return CrossTaskDuplicates(losers={}, unproven=unproven)
+    silent = tuple(number for number, task in enumerate(tasks) if task.count and task.key_report is None)
     if late is not None and silent:
-        return Settlement(losers={}, unreported=silent)
+        return CrossTaskDuplicates(losers={}, unreported=silent)
     needed = sharing if late is None else range(len(tasks))
-    events = {number: _events(number, content) for number in needed if (content := tasks[number].evidence) is not None}
+    events = {
+        number: _events(number, content) for number in needed if (content := tasks[number].key_report) is not None
+    }
     lowest_row = Rank.BEFORE if keeps_deleted else Rank.ROW
     doubtful = _with_keys(_doubtful(events, sharing, late), read_keys)
     outcome = _compare(doubtful, late, sequence)
     losers = {} if outcome is None else _by_task(_written(outcome.lost, lowest_row))
     if not is_enforced:
-        return Settlement(losers=losers)
+        return CrossTaskDuplicates(losers=losers)
     tied = _tied_places(events.values(), outcome)
     apart = [task for number, task in enumerate(tasks) if number not in events]
     texts = [text for task in apart for text in task.tied_keys][:MAX_EXAMPLES]
-    return Settlement(
+    return CrossTaskDuplicates(
         losers=losers,
         tied_count=len(tied) + sum(task.tied_count for task in apart),
         tied_keys=tuple(texts),
@@ -172,7 +174,7 @@ def _several(digests: Sequence[pa.Array]) -> pa.Array:
 
 
 def _with_keys(doubtful: pa.RecordBatch | None, read_keys: ReadKeys) -> pa.RecordBatch | None:
-    """Return the events, with the keys filled in that evidence lacks."""
+    """Return the events, with the keys filled in that reports lack."""
     if doubtful is None:
         return None
     names = _key_columns(doubtful.schema)
@@ -247,27 +249,27 @@ def _key_columns(schema: pa.Schema) -> list[str]:
 
 
 def _events(task: int, content: bytes) -> pa.Table:
-    """Return a task's evidence as events; the number of an event encodes task and row."""
-    table = decode_evidence(content)
+    """Return a key report as events; the number of an event encodes task and row."""
+    table = decode_key_report(content)
     places = numbers_from(task << _PLACE_BITS, table.num_rows)
     ranks = table.column(RANK).cast(pa.int32())
     return table.set_column(table.schema.get_field_index(RANK), RANK, ranks).append_column(NUMBER, places)
 
 
-def why_refused(tasks: Sequence[TaskKeys], settlement: Settlement, key_names: Sequence[str]) -> list[str]:
+def why_refused(tasks: Sequence[TaskKeys], duplicates: CrossTaskDuplicates, key_names: Sequence[str]) -> list[str]:
     """Return the reasons to refuse the write, each with its next step; empty if the write may be committed.
 
     Args:
         tasks: The reports of all tasks.
-        settlement: Outcome of deduplication across these tasks.
+        duplicates: Outcome of deduplication across these tasks.
         key_names: Names of the key columns.
     """
     return [
         *_null_keys(tasks),
         *_unknown_operations(tasks),
-        *_ties(settlement),
-        *_unproven(tasks, settlement, key_names),
-        *_unreported(tasks, settlement),
+        *_ties(duplicates),
+        *_unproven(tasks, duplicates, key_names),
+        *_unreported(tasks, duplicates),
     ]
 
 
@@ -289,36 +291,36 @@ def _unknown_operations(tasks: Sequence[TaskKeys]) -> list[str]:
     return [f"the operation column has {named}, and known words are {describe_words()}: filter or translate them"]
 
 
-def _ties(settlement: Settlement) -> list[str]:
-    if not settlement.tied_count:
+def _ties(duplicates: CrossTaskDuplicates) -> list[str]:
+    if not duplicates.tied_count:
         return []
-    examples = f" ({'; '.join(settlement.tied_keys)})" if settlement.tied_keys else ""
+    examples = f" ({'; '.join(duplicates.tied_keys)})" if duplicates.tied_keys else ""
     reason = (
-        f"{settlement.tied_count} keys have several rows, and none comes last{examples}: give sequence-by=... with "
+        f"{duplicates.tied_count} keys have several rows, and none comes last{examples}: give sequence-by=... with "
         "columns that order them, or keys-not-enforced=true if any of them will do"
     )
     return [reason]
 
 
-def _unproven(tasks: Sequence[TaskKeys], settlement: Settlement, key_names: Sequence[str]) -> list[str]:
-    if not settlement.unproven:
+def _unproven(tasks: Sequence[TaskKeys], duplicates: CrossTaskDuplicates, key_names: Sequence[str]) -> list[str]:
+    if not duplicates.unproven:
         return []
-    number = settlement.unproven[0]
+    number = duplicates.unproven[0]
     named = ", ".join(repr(name) for name in key_names)
     reason = (
-        f"{len(settlement.unproven)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
+        f"{len(duplicates.unproven)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
         "compare and may have keys that others have, too: distribute the rows by key with "
         f"iceberg_ds.distribute(df, keys=[{named}])"
     )
     return [reason]
 
 
-def _unreported(tasks: Sequence[TaskKeys], settlement: Settlement) -> list[str]:
-    if not settlement.unreported:
+def _unreported(tasks: Sequence[TaskKeys], duplicates: CrossTaskDuplicates) -> list[str]:
+    if not duplicates.unreported:
         return []
-    number = settlement.unreported[0]
+    number = duplicates.unreported[0]
     reason = (
-        f"{len(settlement.unreported)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
+        f"{len(duplicates.unreported)} tasks (such as {number}, with {tasks[number].count} keys) have too many keys to "
         "tell which of their rows are late: write fewer rows at once, or with more tasks (spark.default.parallelism)"
     )
     return [reason]

@@ -192,15 +192,15 @@ def _last_only(length: int) -> pa.Array:
     return pa.concat_arrays([pa.repeat(pa.scalar(value=False), length - 1), pa.array([True])])
 
 
-def evidence_schema(keys: Sequence[pa.Field], sequence: Sequence[pa.Field]) -> pa.Schema:
-    """Return the schema of evidence; a key is null where it must be read from the written row."""
+def key_report_schema(keys: Sequence[pa.Field], sequence: Sequence[pa.Field]) -> pa.Schema:
+    """Return the schema of a key report; a key is null where it must be read from the written row."""
     plain_keys = [field.with_type(plain_type(field.type)) for field in keys]
     outcome = [pa.field(RANK, pa.int8()), pa.field(IS_TIED, pa.bool_())]
     return pa.schema([pa.field(DIGEST, pa.uint64()), *plain_keys, *sequence, *outcome])
 
 
-def encode_evidence(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
-    """Return evidence of `evidence_schema` as bytes."""
+def encode_key_report(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> bytes:
+    """Return a key report, of `key_report_schema`, as bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as stream:
         for batch in batches:
@@ -209,6 +209,6 @@ def encode_evidence(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> byt
     return content
 
 
-def decode_evidence(content: bytes) -> pa.Table:
-    """Return evidence that `encode_evidence` made."""
+def decode_key_report(content: bytes) -> pa.Table:
+    """Return the key report that `encode_key_report` made."""
     return pa.ipc.open_stream(content).read_all()

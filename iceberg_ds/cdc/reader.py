@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
-from iceberg_ds.cdc.dedup import NUMBER, RANK, Rank, evidence_schema, key_names, sequence_names
+from iceberg_ds.cdc.dedup import NUMBER, RANK, Rank, key_names, key_report_schema, sequence_names
 from iceberg_ds.cdc.keys import DIGEST, digest_keys, plain, plain_type
 from iceberg_ds.cdc.row_kind import (
     RowKind,
@@ -220,7 +220,7 @@ class FeedReader:
         ranks = [pa.field(RANK, pa.int32())] if feed.keeps_deleted else []
         reported = keys if self._reports_keys else []
         self.row_schema = pa.schema([*self._shape.schema, digest, *reported, *sequence, *ranks])
-        self.evidence_schema = evidence_schema(keys, sequence)
+        self.key_report_schema = key_report_schema(keys, sequence)
         outcome = [pa.field(RANK, pa.int32()), pa.field(NUMBER, pa.int64()), pa.field(IS_KNOWN, pa.bool_())]
         self._event_schema = pa.schema([digest, *keys, *sequence, *outcome])
 
@@ -254,15 +254,15 @@ class FeedReader:
         columns = events.columns[1 : 1 + len(self.delete_schema)]
         return pa.RecordBatch.from_arrays(columns, schema=self.delete_schema)
 
-    def evidence_of_events(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the evidence of events without a row."""
+    def report_of_events(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the key report of events without a row."""
         sequence = events.columns[1 + len(self.key_fields) : 1 + len(self.key_fields) + len(self.feed.sequence)]
         ranks = events.column(RANK).cast(pa.int8())
         never = pa.repeat(pa.scalar(value=False), events.num_rows)
-        return self._evidence(events.column(DIGEST), self._key_columns(events), [*sequence, ranks, never])
+        return self._key_report(events.column(DIGEST), self._key_columns(events), [*sequence, ranks, never])
 
-    def evidence_of_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the evidence of rows, from their columns after the table's; the last of these columns is `IS_TIED`."""
+    def report_of_rows(self, written: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the key report of rows, from their columns after the table's; the last of these is `IS_TIED`."""
         digests, *columns, is_tied = written.columns
         count = len(self.key_fields) if self._reports_keys else 0
         keys, columns = columns[:count], columns[count:]
@@ -270,15 +270,15 @@ class FeedReader:
             ranks = columns.pop().cast(pa.int8())
         else:
             ranks = pa.repeat(pa.scalar(Rank.ROW, pa.int8()), written.num_rows)
-        return self._evidence(digests, keys, [*columns, ranks, is_tied])
+        return self._key_report(digests, keys, [*columns, ranks, is_tied])
 
     def _key_columns(self, events: pa.RecordBatch) -> list[pa.Array]:
         return list(events.columns[1 : 1 + len(self.key_fields)])
 
-    def _evidence(self, digests: pa.Array, keys: Sequence[pa.Array], others: Sequence[pa.Array]) -> pa.RecordBatch:
+    def _key_report(self, digests: pa.Array, keys: Sequence[pa.Array], others: Sequence[pa.Array]) -> pa.RecordBatch:
         said = [plain(column) for column in keys]
         unsaid = [] if keys else [pa.nulls(len(digests), plain_type(of)) for of in self.key_schema.types]
-        return pa.RecordBatch.from_arrays([digests, *said, *unsaid, *others], schema=self.evidence_schema)
+        return pa.RecordBatch.from_arrays([digests, *said, *unsaid, *others], schema=self.key_report_schema)
 
     def _kinds(self, batch: pa.RecordBatch) -> pa.Array:
         if self.feed.operation_column is None:

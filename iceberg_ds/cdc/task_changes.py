@@ -22,7 +22,7 @@ from iceberg_ds.cdc.dedup import (
     NUMBER,
     Decision,
     decide,
-    encode_evidence,
+    encode_key_report,
     event_order,
     key_names,
     repeated,
@@ -282,7 +282,7 @@ class TaskChanges:
             is_row = winners.column(NUMBER).is_valid()
             self._rowless_count += len(is_row) - is_row.true_count
             if is_row.true_count < len(is_row) and self._key_count <= MAX_REPORTED_KEYS:
-                self._deleted.append(self._reader.evidence_of_events(winners.filter(pc.invert(is_row))))
+                self._deleted.append(self._reader.report_of_events(winners.filter(pc.invert(is_row))))
             keys = _chosen(self._reader.deletes_of(winners), decision.is_any)
             if keys.num_rows:
                 yield keys
@@ -308,14 +308,14 @@ class TaskChanges:
             written: The columns of `rows` after those of the table's files, of all rows that were written: file after
                 file as the message lists them, in the order of the rows in each file. Ignored unless `is_reported`.
         """
-        evidence = None
+        key_report = None
         if self.is_reported:
-            images = (self._reader.evidence_of_rows(batch) for batch in written)
-            evidence = encode_evidence([*images, *self._deleted], self._reader.evidence_schema)
+            images = (self._reader.report_of_rows(batch) for batch in written)
+            key_report = encode_key_report([*images, *self._deleted], self._reader.key_report_schema)
         return TaskKeys(
             count=self._key_count,
             modulus=self._proof.modulus,
-            evidence=evidence,
+            key_report=key_report,
             tied_keys=tuple(self._tied_keys),
             tied_count=self._tied_count,
             null_keys=self._reader.null_keys,

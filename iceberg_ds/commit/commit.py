@@ -340,7 +340,7 @@ def begin_commit(
         meter: Notes what the commit takes.
         rewrite: Further files to add, and the files that they replace; None for no replacement.
         late_keys: Digests and keys whose rows in the write lose to rows in the table, in the form that
-            `cdc.cross_task.settle` takes; None for no late keys.
+            `cdc.cross_task.find_duplicates` takes; None for no late keys.
 
     Raises:
         RefusedRowsError, RowCountError, DataFileError: As `commit_write`; the files of the tasks were deleted.

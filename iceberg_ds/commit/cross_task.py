@@ -21,8 +21,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.cdc.cross_task import Settlement, file_positions, settle, why_refused
-from iceberg_ds.cdc.dedup import RANK, Rank, decode_evidence
+from iceberg_ds.cdc.cross_task import CrossTaskDuplicates, file_positions, find_duplicates, why_refused
+from iceberg_ds.cdc.dedup import RANK, Rank, decode_key_report
 from iceberg_ds.cdc.keys import plain
 from iceberg_ds.cdc.reader import key_texts
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
@@ -76,7 +76,8 @@ class KeyReports:
         write: The write.
         commits: What its tasks report.
         storage: Opens the storage of a file that a task has written, where no table is loaded to open it.
-        late: Digests and keys whose rows lose to rows of the table, in the form that `settle` takes; None for no keys.
+        late: Digests and keys whose rows lose to rows of the table, in the form that `find_duplicates` takes; None
+            for no keys.
 
     Attributes:
         lost_files: Data files with late rows only, which no snapshot needs; known after `hide`.
@@ -108,9 +109,9 @@ class KeyReports:
     @property
     def hidden_count(self) -> int | None:
         """Number of written rows that lose; None if unknown."""
-        if not self._settlement.is_known:
+        if not self._duplicates.is_known:
             return None
-        return sum(len(rows) for rows in self._settlement.losers.values())
+        return sum(len(rows) for rows in self._duplicates.losers.values())
 
     def hide(self, table: Table) -> tuple[DataFile, ...]:
         """Write position deletes for the rows that lose, unless that was done before, and return the files.
@@ -145,11 +146,11 @@ class KeyReports:
         return [commit.keys for commit in self._commits if commit.keys is not None]
 
     @cached_property
-    def _settlement(self) -> Settlement:
+    def _duplicates(self) -> CrossTaskDuplicates:
         feed = self._write.changes
         if feed is None or not self._commits:
-            return Settlement(losers={})
-        return settle(
+            return CrossTaskDuplicates(losers={})
+        return find_duplicates(
             self._keys,
             feed.sequence,
             read_keys=self._read_keys,
@@ -164,7 +165,7 @@ class KeyReports:
 
     def _read_keys(self, task: int, rows: Sequence[int]) -> list[pa.Array]:
         """Return the keys of rows that a task has written, in the form in which keys are compared."""
-        self._check_evidence(task)
+        self._check_key_report(task)
         data_files = self._commits[task].data_files
         found = []
         for number, positions in self._positions(task, rows).items():
@@ -176,12 +177,12 @@ class KeyReports:
         ]
 
     def _refuse(self, table: Table) -> None:
-        schema, settlement = table.metadata.schema(), self._settlement
-        if settlement.tied_rows:
-            texts = tuple(self._key_at(table.io, task, row) for task, row in settlement.tied_rows)
-            settlement = replace(settlement, tied_keys=(*settlement.tied_keys, *texts))
+        schema, duplicates = table.metadata.schema(), self._duplicates
+        if duplicates.tied_rows:
+            texts = tuple(self._key_at(table.io, task, row) for task, row in duplicates.tied_rows)
+            duplicates = replace(duplicates, tied_keys=(*duplicates.tied_keys, *texts))
         reasons = why_refused(
-            self._keys, settlement, [str(schema.find_column_name(number)) for number in self._key_ids]
+            self._keys, duplicates, [str(schema.find_column_name(number)) for number in self._key_ids]
         )
         if reasons:
             raise RefusedRowsError(
@@ -199,8 +200,8 @@ class KeyReports:
         return key_texts(batch)[0]
 
     def _hidden_rows(self) -> Iterator[HiddenRows]:
-        for task, rows in self._settlement.losers.items():
-            self._check_evidence(task)
+        for task, rows in self._duplicates.losers.items():
+            self._check_key_report(task)
             data_files = self._commits[task].data_files
             for number, positions in self._positions(task, rows).items():
                 yield HiddenRows(data_file=data_files[number], positions=positions)
@@ -212,11 +213,11 @@ class KeyReports:
     def _positions(self, task: int, rows: Sequence[int]) -> dict[int, list[int]]:
         return file_positions(rows, [data_file.record_count for data_file in self._commits[task].data_files])
 
-    def _check_evidence(self, task: int) -> None:
+    def _check_key_report(self, task: int) -> None:
         """Refuse to hide rows by their number if the task does not number the rows that it has written."""
         commit = self._commits[task]
         written = sum(data_file.record_count for data_file in commit.data_files)
-        ranks = decode_evidence(self._keys[task].evidence or b"").column(RANK)
+        ranks = decode_key_report(self._keys[task].key_report or b"").column(RANK)
         keeps_deleted = self._write.changes is not None and self._write.changes.keeps_deleted
         is_row = ranks.is_valid() if keeps_deleted else pc.equal(ranks, pa.scalar(Rank.ROW, pa.int8()))
         if pc.sum(is_row).as_py() != written or not pc.all(is_row.slice(0, written)).as_py():

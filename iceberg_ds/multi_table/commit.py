@@ -17,7 +17,7 @@ from pyiceberg.table import Table
 from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
+from iceberg_ds.cdc.dedup import decode_key_report, encode_key_report
 from iceberg_ds.commit.commit import abort_write, exceeded_limit
 from iceberg_ds.commit.snapshot_update import CommitResult
 from iceberg_ds.commit.table_write import TableWrite, giving_up
@@ -135,9 +135,11 @@ def _without_rows(sent: dict[int, TaskCommit], partition_id: int) -> TaskCommit:
     example = next(iter(sent.values()))
     keys = None
     if example.keys is not None:
-        told = next((commit.keys.evidence for commit in sent.values() if commit.keys and commit.keys.evidence), None)
-        evidence = None if told is None else encode_evidence([], decode_evidence(told).schema)
-        keys = TaskKeys(count=0, modulus=0, evidence=evidence)
+        told = next(
+            (commit.keys.key_report for commit in sent.values() if commit.keys and commit.keys.key_report), None
+        )
+        key_report = None if told is None else encode_key_report([], decode_key_report(told).schema)
+        keys = TaskKeys(count=0, modulus=0, key_report=key_report)
     return TaskCommit(example.write, partition_id, (), keys=keys, counts=RowCounts(received=0), metrics=None)
 
 

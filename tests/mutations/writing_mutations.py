@@ -405,7 +405,7 @@ WRITING = (
         file="writers/rolling.py",
         before="        self.hidden += file.hidden\n",
         after="        self.hidden[:0] = file.hidden\n",
-        tests=("unit/writers/test_keyed.py::test_files_have_the_winners_and_evidence_tells_of_their_rows",),
+        tests=("unit/writers/test_keyed.py::test_files_have_the_winners_and_the_report_tells_of_their_rows",),
     ),
     Mutation(
         name="a key that comes twice among many is overlooked",

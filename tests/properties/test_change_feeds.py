@@ -148,12 +148,12 @@ def decided(case: Case, batches: Sequence[pa.RecordBatch], number: int) -> TaskO
 def check(case: Case, run: Callable[[Case, Sequence[pa.RecordBatch], int], TaskOutput] = decided) -> None:
     """Hold what becomes of the table against the events, key by key; `run` runs a task."""
     outputs = [run(case, [sent(batch) for batch in task], number) for number, task in enumerate(case.tasks)]
-    rows, settlement = commit(case.table, case.feed, outputs)
+    rows, duplicates = commit(case.table, case.feed, outputs)
     events = by_key(case)
     found = {key: candidates(of_key, case.feed) for key, of_key in events.items()}
     ties = {key for key, rest in found.items() if is_tie(rest)}
 
-    assert settlement.tied_count == (len(ties) if case.feed.is_enforced else 0)
+    assert duplicates.tied_count == (len(ties) if case.feed.is_enforced else 0)
     kept: dict[Key, list[Row]] = defaultdict(list)
     for row in rows:
         kept[row["id"], row["region"]].append(row)
@@ -238,4 +238,4 @@ def test_a_key_has_many_events_in_one_task() -> None:
 
     assert output.files == [[{"id": 1, "region": "EU", "amount": 4999, "digest": None}]]
     assert output.deleted == {(1, "EU")}
-    assert pa.ipc.open_stream(output.report.evidence).read_all().num_rows == 1
+    assert pa.ipc.open_stream(output.report.key_report).read_all().num_rows == 1

@@ -163,7 +163,7 @@ def test_message_survives_the_trip_between_processes(sink: Sink) -> None:
 def test_message_of_a_write_by_keys_survives_the_trip(sink: Sink) -> None:
     """Rows would stay in the table that the task deleted, or deletes be taken for rows."""
     (written,) = sink.write(rows(1, 2), of_epoch=epoch(3))
-    keys = TaskKeys(count=2, modulus=7, evidence=b"evidence", tied_count=1, unknown_operations={"'t'": 1})
+    keys = TaskKeys(count=2, modulus=7, key_report=b"report", tied_count=1, unknown_operations={"'t'": 1})
     sent = replace(with_deletes(written), keys=keys)
 
     arrived = pickle.loads(pickle.dumps(sent))  # noqa: S301  # our own bytes
@@ -174,7 +174,7 @@ def test_message_of_a_write_by_keys_survives_the_trip(sink: Sink) -> None:
     (delete_file,) = arrived.delete_files
     assert (delete_file.content, delete_file.equality_ids) == (DataFileContent.EQUALITY_DELETES, [1])
     assert delete_file.spec_id == 0
-    assert "evidence" not in repr(arrived.keys)
+    assert "report" not in repr(arrived.keys)
 
 
 def test_message_tells_the_epoch_in_which_its_task_wrote(sink: Sink) -> None:

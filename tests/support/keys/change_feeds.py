@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
 
-from iceberg_ds.cdc.cross_task import ReadKeys, Settlement, file_positions, settle
+from iceberg_ds.cdc.cross_task import CrossTaskDuplicates, ReadKeys, file_positions, find_duplicates
 from iceberg_ds.cdc.keys import plain
 from iceberg_ds.cdc.task_changes import TaskChanges
 from iceberg_ds.plan import AddedColumns, ChangeFeed, DeleteMark, TaskKeys
@@ -26,7 +26,7 @@ SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "region", StringType(), required=True),
     NestedField(3, "amount", IntegerType(), required=True),
-    NestedField(4, "digest", StringType()),  # as a column of evidence is called, too
+    NestedField(4, "digest", StringType()),  # as a column of key reports is called, too
     identifier_field_ids=[1, 2],
 )
 SENT = pa.schema(
@@ -128,9 +128,9 @@ def run_task(  # noqa: PLR0913  # most are given by name
 
 def commit(
     table: Mapping[Key, Row], change_feed: ChangeFeed, outputs: Sequence[TaskOutput]
-) -> tuple[list[Row], Settlement]:
+) -> tuple[list[Row], CrossTaskDuplicates]:
     """Return the rows of the table after a commit of the outputs, and what their reports came to."""
-    settlement = settle(
+    duplicates = find_duplicates(
         [output.report for output in outputs],
         change_feed.sequence,
         read_keys=key_reader(outputs),
@@ -140,8 +140,8 @@ def commit(
     deleted = set().union(*(output.deleted for output in outputs))
     rows = [row for key, row in table.items() if key not in deleted]
     for number, output in enumerate(outputs):
-        hidden = file_positions(settlement.losers.get(number, ()), [len(file) for file in output.files])
+        hidden = file_positions(duplicates.losers.get(number, ()), [len(file) for file in output.files])
         for file_number, file in enumerate(output.files):
             lost = hidden.get(file_number, [])
             rows += [row for position, row in enumerate(file) if position not in lost]
-    return rows, settlement
+    return rows, duplicates

@@ -59,7 +59,7 @@ def keyed_identity(write: WriteIdentity) -> WriteIdentity:
     return replace(write, changes=FEED, delete_spec_id=0)
 
 
-# What follows are messages of whole writes by keys: rows, keys to delete and evidence are what tasks make of a feed.
+# What follows are messages of whole writes by keys: rows, keys to delete and key reports are what tasks make of a feed.
 
 KEYED_SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),

@@ -24,7 +24,7 @@ from support.keys.change_feeds import (
 )
 
 from iceberg_ds.cdc import cross_task
-from iceberg_ds.cdc.cross_task import Settlement, file_positions, why_refused
+from iceberg_ds.cdc.cross_task import CrossTaskDuplicates, file_positions, why_refused
 from iceberg_ds.cdc.dedup import key_names
 from iceberg_ds.cdc.keys import DIGEST, digest_keys, plain
 from iceberg_ds.plan import KeyExamples, TaskKeys
@@ -57,14 +57,14 @@ def kept_outputs(*tasks: list[Row]) -> list[TaskOutput]:
     ]
 
 
-def settled(written: Sequence[TaskOutput], **asked: Any) -> Settlement:
+def settled(written: Sequence[TaskOutput], **asked: Any) -> CrossTaskDuplicates:
     """Return what tasks' reports come to, if they have written this and ties are errors."""
-    return settle([output.report for output in written], read_keys=key_reader(written), **asked)
+    return find_duplicates([output.report for output in written], read_keys=key_reader(written), **asked)
 
 
-def settle(tasks: Sequence[TaskKeys], **asked: Any) -> Settlement:
+def find_duplicates(tasks: Sequence[TaskKeys], **asked: Any) -> CrossTaskDuplicates:
     """Return what reports come to whose rows are not there to be read."""
-    return cross_task.settle(tasks, SEQUENCE, **{"is_enforced": True, "read_keys": key_reader([]), **asked})
+    return cross_task.find_duplicates(tasks, SEQUENCE, **{"is_enforced": True, "read_keys": key_reader([]), **asked})
 
 
 def test_the_row_with_the_lower_sequence_loses() -> None:
@@ -175,33 +175,33 @@ def test_all_tasks_with_keys_are_asked_if_some_are_late() -> None:
     one = dataclasses.replace(report, modulus=4)
     silent = TaskKeys(count=10**7, modulus=4)
 
-    found = settle([silent, one, NOTHING, silent], late=late_keys(1))
+    found = find_duplicates([silent, one, NOTHING, silent], late=late_keys(1))
 
     assert (found.unreported, found.is_known, found.losers) == ((0, 3), False, {})
-    assert settle([silent, NOTHING, NOTHING, silent]).is_known
+    assert find_duplicates([silent, NOTHING, NOTHING, silent]).is_known
 
 
-def test_tasks_that_cannot_share_keys_need_no_evidence() -> None:
+def test_tasks_that_cannot_share_keys_need_no_key_report() -> None:
     """Large epochs that are distributed by key would be refused."""
     tasks = [TaskKeys(count=10**7, modulus=modulus) for modulus in (4, 8, 0, 12)]
 
-    assert settle(tasks).unproven == ()
+    assert find_duplicates(tasks).unproven == ()
 
 
-def test_tasks_that_may_share_keys_need_evidence() -> None:
+def test_tasks_that_may_share_keys_need_a_key_report() -> None:
     """A key would be in the table twice."""
     one, *others = reports([event("c", 1)], [event("c", 2)], [event("c", 3)])
-    silent = dataclasses.replace(one, evidence=None, modulus=1, count=5)
+    silent = dataclasses.replace(one, key_report=None, modulus=1, count=5)
 
-    assert settle([silent, *others]).unproven == (0,)
-    assert settle([silent, NOTHING]).unproven == ()
+    assert find_duplicates([silent, *others]).unproven == (0,)
+    assert find_duplicates([silent, NOTHING]).unproven == ()
 
 
 def test_two_frames_that_were_distributed_apart_are_not_taken_for_one() -> None:
     """A union of two DataFrames by key would have each key in two tasks, unnoticed."""
     tasks = [TaskKeys(count=10**6, modulus=4) for _ in range(8)]
 
-    assert settle(tasks).unproven == tuple(range(8))
+    assert find_duplicates(tasks).unproven == tuple(range(8))
 
 
 def test_positions_are_those_in_the_files() -> None:
@@ -217,8 +217,8 @@ def test_reasons_name_counts_examples_and_the_next_step() -> None:
     more = TaskKeys(count=0, modulus=0, unknown_operations={"'t'": 1, "null": 2})
     large = TaskKeys(count=10**7, modulus=1)
 
-    reasons = why_refused([bad, more], settle([bad, more]), ["id", "region"])
-    unproven = why_refused([bad, large], settle([tie, large]), ["id", "region"])
+    reasons = why_refused([bad, more], find_duplicates([bad, more]), ["id", "region"])
+    unproven = why_refused([bad, large], find_duplicates([tie, large]), ["id", "region"])
 
     assert len(reasons) == 3
     assert "2 rows have a null in a key column ({'id': None})" in reasons[0]
@@ -233,9 +233,9 @@ def test_good_reports_have_no_reasons(is_enforced: bool) -> None:  # noqa: FBT00
     """A good write would be refused."""
     tasks = outputs([event("u", 1, 3)], [event("d", 1, 4)], [])
 
-    settlement = settled(tasks, is_enforced=is_enforced)
+    duplicates = settled(tasks, is_enforced=is_enforced)
 
-    assert why_refused([task.report for task in tasks], settlement, ["id"]) == []
+    assert why_refused([task.report for task in tasks], duplicates, ["id"]) == []
 
 
 def test_rows_of_deletes_that_lose_are_hidden() -> None:

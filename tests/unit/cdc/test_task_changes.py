@@ -26,7 +26,7 @@ from support.keys.change_feeds import ADDED, MARKED, SCHEMA, SEED, SENT, Row, Ta
 
 from iceberg_ds.cdc import task_changes
 from iceberg_ds.cdc import task_changes as waiting
-from iceberg_ds.cdc.dedup import decode_evidence, repeated
+from iceberg_ds.cdc.dedup import decode_key_report, repeated
 from iceberg_ds.cdc.reader import key_texts
 from iceberg_ds.cdc.task_changes import TaskChanges
 from iceberg_ds.errors import SchemaMismatchError
@@ -307,10 +307,10 @@ def test_a_report_says_what_became_of_each_key_in_the_order_of_the_files() -> No
     """The commit would hide other rows than those that lost."""
     rows = [event("c", 4, lsn=1), event("d", 1, lsn=2), event("c", 2, lsn=3), event("-U", 3, lsn=4)]
 
-    evidence = decode_evidence(run_task(feed(), [sent(rows)]).report.evidence or b"").to_pydict()
+    key_report = decode_key_report(run_task(feed(), [sent(rows)]).report.key_report or b"").to_pydict()
 
-    assert evidence["sequence_0"] == [1, 3, 2, 4]
-    assert evidence["rank"] == [2, 2, 1, 0]
+    assert key_report["sequence_0"] == [1, 3, 2, 4]
+    assert key_report["rank"] == [2, 2, 1, 0]
 
 
 def test_many_keys_that_look_as_distributed_by_key_are_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,9 +322,9 @@ def test_many_keys_that_look_as_distributed_by_key_are_not_reported(monkeypatch:
     monkeypatch.setattr(task_changes, "MAX_REPORTED_KEYS", 49)
     too_many = run_task(feed(), [sent([event("c", number) for number in range(50)])])
 
-    assert laid_out.report.evidence is not None
-    assert (scattered.report.modulus, scattered.report.evidence is None) == (1, False)
-    assert too_many.report.evidence is None
+    assert laid_out.report.key_report is not None
+    assert (scattered.report.modulus, scattered.report.key_report is None) == (1, False)
+    assert too_many.report.key_report is None
 
 
 @pytest.mark.parametrize("count", [10, 250_000])
@@ -363,7 +363,7 @@ def test_deletes_that_are_kept_are_rows_with_a_mark() -> None:
         (4, 1, False, "update"),
     ]
     assert output.deleted == {(number, "EU") for number in (1, 2, 3, 4)}
-    assert decode_evidence(output.report.evidence or b"")["rank"].to_pylist() == [2, 1, 0, 2]
+    assert decode_key_report(output.report.key_report or b"")["rank"].to_pylist() == [2, 1, 0, 2]
 
 
 def test_a_key_with_a_kept_delete_has_one_row() -> None:

@@ -16,7 +16,7 @@ from support.checks.reader import listed, rows_of
 from support.keys.messages import KEYED_SCHEMA, SENT, Event, keyed_tasks
 from support.tables.sink import Sink, epoch
 
-from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
+from iceberg_ds.cdc.dedup import decode_key_report, encode_key_report
 from iceberg_ds.errors import CommitMessageError, RefusedRowsError
 from iceberg_ds.plan import WritePlan
 
@@ -118,11 +118,11 @@ def test_task_that_tells_of_other_rows_than_it_wrote_is_refused(keyed: Sink) -> 
     parts: list[list[Event]] = [[("d", 1, "EU", 1, 1), ("d", 2, "EU", 2, 1)], [("c", 1, "EU", 3, 2)]]
     first, second = keyed_tasks(soft(keyed), *parts)
     assert first.keys is not None
-    evidence = decode_evidence(first.keys.evidence or b"")
-    fewer = encode_evidence(evidence.slice(0, 1).to_batches(), evidence.schema)
+    key_report = decode_key_report(first.keys.key_report or b"")
+    fewer = encode_key_report(key_report.slice(0, 1).to_batches(), key_report.schema)
 
     with pytest.raises(CommitMessageError, match="reports keys of other rows than the 2"):
-        keyed.commit([replace(first, keys=replace(first.keys, evidence=fewer)), second])
+        keyed.commit([replace(first, keys=replace(first.keys, key_report=fewer)), second])
 
 
 def test_partitioned_table_has_the_row_of_a_key_that_moved_once(sink: Sink) -> None:

@@ -27,7 +27,7 @@ from support.keys.messages import (
 from support.tables.sink import IDENTIFIER, NAME, QUERY, Sink, epoch, local, paths_of
 
 import iceberg_ds
-from iceberg_ds.cdc.dedup import decode_evidence, encode_evidence
+from iceberg_ds.cdc.dedup import decode_key_report, encode_key_report
 from iceberg_ds.commit import cross_task
 from iceberg_ds.commit.commit import commit_write
 from iceberg_ds.commit.snapshot_update import CommitResult
@@ -337,7 +337,7 @@ def test_key_that_cannot_be_read_for_the_error_is_told_by_its_place(
 def test_tasks_that_may_share_keys_they_do_not_report_are_refused(keyed: Sink) -> None:
     """A key could have two rows, and nobody would know."""
     messages = keyed_tasks(plan_by_keys(keyed), *COLLIDING)
-    silent = [replace(message, keys=replace(message.keys, evidence=None, modulus=1)) for message in messages]
+    silent = [replace(message, keys=replace(message.keys, key_report=None, modulus=1)) for message in messages]
 
     with pytest.raises(RefusedRowsError, match=r"distribute\(df, keys=\['id'\]\)"):
         keyed.commit(silent)
@@ -350,12 +350,12 @@ def test_task_that_tells_of_other_rows_than_it_wrote_is_refused(keyed: Sink) -> 
     """Rows would be hidden that nothing is wrong with."""
     first, second = keyed_tasks(plan_by_keys(keyed), *COLLIDING)
     assert first.keys is not None
-    assert first.keys.evidence is not None
-    evidence = decode_evidence(first.keys.evidence)
-    wrong = encode_evidence(evidence.slice(1).to_batches(), evidence.schema)
+    assert first.keys.key_report is not None
+    key_report = decode_key_report(first.keys.key_report)
+    wrong = encode_key_report(key_report.slice(1).to_batches(), key_report.schema)
 
     with pytest.raises(CommitMessageError, match="task 0 reports keys of other rows than the 3"):
-        keyed.commit([replace(first, keys=replace(first.keys, evidence=wrong)), second])
+        keyed.commit([replace(first, keys=replace(first.keys, key_report=wrong)), second])
 
     assert keyed.table().metadata.snapshots == []
     assert not any(path.exists() for path in paths_of([first, second]))
@@ -437,7 +437,7 @@ def test_replay_of_a_landed_epoch_is_skipped_even_if_its_rows_would_be_refused(k
     tied: list[Event] = [("U", 1, "EU", 1, 1)]
     put(keyed, tied, tied, feed=events_feed(is_enforced=False), of_epoch=epoch(0))
     silent = [
-        replace(message, keys=replace(message.keys, evidence=None, modulus=1))
+        replace(message, keys=replace(message.keys, key_report=None, modulus=1))
         for message in keyed_tasks(plan_by_keys(keyed), tied, tied, of_epoch=epoch(0))
     ]
 
@@ -595,7 +595,7 @@ def test_commit_needs_no_look_at_rows_that_are_apart(keyed: Sink, monkeypatch: p
     def fail(*_: Any) -> Any:
         raise AssertionError("read")
 
-    monkeypatch.setattr(cross_task, "decode_evidence", fail)
+    monkeypatch.setattr(cross_task, "decode_key_report", fail)
     messages: list[TaskCommit] = keyed_tasks(plan_by_keys(keyed), [("U", 1, "EU", 1, 1)], [("U", 2, "EU", 2, 1)])
 
     commit_write(keyed.catalog, messages)

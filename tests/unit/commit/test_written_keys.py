@@ -1,4 +1,4 @@
-"""Keys of written rows, read again where evidence does not have them."""
+"""Keys of written rows, read again where key reports do not have them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from support.tables.sink import local
 
 from iceberg_ds.cdc import task_changes
 from iceberg_ds.cdc import task_changes as waiting
-from iceberg_ds.cdc.dedup import Rank, decode_evidence
+from iceberg_ds.cdc.dedup import Rank, decode_key_report
 from iceberg_ds.cdc.keys import digest_keys
 from iceberg_ds.errors import DataFileError, IcebergSinkError, SchemaMismatchError
 from iceberg_ds.plan import ChangeFeed, WritePlan
@@ -89,7 +89,7 @@ def columns_of_table(row: Row) -> Row:
 
 
 def check(written: KeyedFiles, events: list[Row], plan: WritePlan) -> None:
-    """Assert that the files have the winners, and that the evidence tells of their rows one by one."""
+    """Assert that the files have the winners, and that the key report tells of their rows one by one."""
     output, winners = output_of(written), last_of_each_key(events)
     rows = [row for file in output.files for row in file]
     kept = [columns_of_table(row) for row in winners.values() if row["op"] not in ("d", "-U")]
@@ -98,15 +98,15 @@ def check(written: KeyedFiles, events: list[Row], plan: WritePlan) -> None:
     assert [file.record_count for file in written.data_files] == [len(file) for file in output.files]
 
     table = pa.Table.from_pylist(rows, schema=pa.schema([SENT.field(name) for name in ("id", "region", "amount")]))
-    assert written.keys.evidence is not None
-    evidence = decode_evidence(written.keys.evidence)
-    of_rows = evidence.slice(0, len(rows))
+    assert written.keys.key_report is not None
+    key_report = decode_key_report(written.keys.key_report)
+    of_rows = key_report.slice(0, len(rows))
     assert of_rows["sequence_0"].to_pylist() == table["amount"].to_pylist()
     assert set(of_rows["rank"].to_pylist()) == {Rank.ROW}
     digests = digest_keys([table[name].combine_chunks() for name in ("id", "region")], seed_of(plan))
     assert of_rows["digest"].to_pylist() == digests.to_pylist()
-    assert Rank.ROW not in evidence["rank"].to_pylist()[len(rows) :]
-    assert len(evidence) == written.keys.count == len(winners)
+    assert Rank.ROW not in key_report["rank"].to_pylist()[len(rows) :]
+    assert len(key_report) == written.keys.count == len(winners)
 
 
 def seed_of(plan: WritePlan) -> bytes:
@@ -122,7 +122,7 @@ def seed_of(plan: WritePlan) -> bytes:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_files_have_the_winners_and_evidence_tells_of_their_rows(tmp_path: Path, layout: str) -> None:
+def test_files_have_the_winners_and_the_report_tells_of_their_rows(tmp_path: Path, layout: str) -> None:
     """The commit would hide other rows than those that lost, and a key would be in the table twice."""
     events = many_events(400, 150)
     plan = keyed_plan(tmp_path, **LAYOUTS[layout])
@@ -362,7 +362,7 @@ def test_what_is_not_reported_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mo
 
     written = write(keyed_plan(tmp_path), [sent([event("c", number) for number in range(11)])])
 
-    assert written.keys.evidence is None
+    assert written.keys.key_report is None
     assert written.keys.count == 11
     assert widths == {2, 4}
 
@@ -426,8 +426,8 @@ def test_memory_does_not_grow_with_the_rows(
         assert sum(file.record_count for file in written.data_files) == written.keys.count
         peaks.append(max(seen) - before)
 
-    evidence = 0 if written.keys.evidence is None else 40 * written.keys.count
-    assert peaks[1] < peaks[0] + 3 * MB + evidence  # of 31 MB more rows
+    key_report = 0 if written.keys.key_report is None else 40 * written.keys.count
+    assert peaks[1] < peaks[0] + 3 * MB + key_report  # of 31 MB more rows
 
 
 def test_deletes_are_written_before_the_first_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -526,7 +526,7 @@ def test_digests_are_the_same_in_all_tasks_of_a_write_and_others_in_the_next(tmp
 
     written = [write(of, [sent([event("c", 1)])], number) for number, of in enumerate(plans)]
 
-    same, again, other = (decode_evidence(of.keys.evidence or b"")["digest"].to_pylist() for of in written)
+    same, again, other = (decode_key_report(of.keys.key_report or b"")["digest"].to_pylist() for of in written)
     assert same == again != other
 
 
