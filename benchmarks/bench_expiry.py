@@ -50,7 +50,7 @@ from remote import Remote
 from support.peer.jvm_peer import CATALOG
 
 from iceberg_ds.maintenance.places_on_spark import LARGE_TABLE_FILES
-from iceberg_ds.snapshots.version_3 import read_list
+from iceberg_ds.snapshots.version_3 import ManifestList, read_list
 
 QUESTION = "What do expiry and the removal of orphan files take, beside Iceberg's own Spark runtime?"
 USES = {
@@ -174,7 +174,7 @@ def _with_history(table: Table, folder: Path, each: int, snapshots: int, *, repl
         listed = table.io.new_output(made.manifest_list)
         with write_manifest_list(2, listed, number, made.parent_snapshot_id, number, "null") as written:
             written.add_manifests(kept)
-        kept = list(read_list(table.io, made.manifest_list))  # with their sequence numbers
+        kept = list(read_list(table.io, ManifestList.of(made)))  # with their sequence numbers
         before = added
         history.append(made)
     return table.metadata.model_copy(

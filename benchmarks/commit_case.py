@@ -45,7 +45,7 @@ from iceberg_ds.commit.write_files import Added, WriteFiles
 from iceberg_ds.metrics.commit_meter import CommitMeter
 from iceberg_ds.plan import BoundColumn, EpochId, FileSettings, OverwriteByFilter, Route, WriteIdentity
 from iceberg_ds.reading.scan import SnapshotChoice, plan_scan
-from iceberg_ds.snapshots.version_3 import VERSION_3, list_writer, read_list
+from iceberg_ds.snapshots.version_3 import VERSION_3, ManifestList, list_writer, read_list
 
 _BRANCH = "main"
 _ROWS_PER_FILE = 1_000_000
@@ -206,7 +206,7 @@ def _write_list(seed: Table, content: dict[str, Any], manifests: int) -> str:
     snapshot = TableMetadataUtil.parse_obj(content).current_snapshot()
     if snapshot is None:
         raise RuntimeError("the seed has no snapshot")
-    real = next(iter(read_list(seed.io, snapshot.manifest_list)))
+    real = next(iter(read_list(seed.io, ManifestList.of(snapshot))))
     path = f"{seed.location()}/metadata/snap-{snapshot.snapshot_id}-1-{uuid.uuid4()}.avro"
     with list_writer(content["format-version"], seed.io.new_output(path), snapshot, "deflate") as writer:
         writer.add_manifests([_renamed(real, number) for number in range(manifests)])

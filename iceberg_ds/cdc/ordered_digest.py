@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 _BITS = 8
+_NOTHING = pa.py_buffer(b"")  # the buffers of no values may be missing
 
 
 class OrderedDigest:
@@ -62,37 +63,40 @@ def _streams(column: pa.Array) -> Iterator[pa.Buffer]:
     """
     values = stored(column)
     yield _fixed(values.is_valid())
-    values = values.drop_null() if values.null_count else values
     kind = values.type
-    values = values if len(values) else pa.array([], kind)  # of others, buffers may be missing
     if pa.types.is_null(kind):
         return
     if pa.types.is_struct(kind):
-        for part in values.flatten():
+        for part in values.flatten():  # null where the struct is
             yield from _streams(part)
-    elif pa.types.is_list(kind):
-        yield from _streams_of_lists(values.offsets, values.values)
-    elif pa.types.is_map(kind):
-        entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
-        yield from _streams_of_lists(values.offsets, entries)
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        _, offsets, text = values.buffers()
-        ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
-        first, last = ends[0].as_py(), ends[-1].as_py()
-        yield _lengths(ends)
-        yield text.slice(first, last - first)
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        lists = _entries(values) if pa.types.is_map(kind) else values
+        lengths = pc.list_value_length(lists).drop_null()
+        yield _fixed(lengths)
+        yield from _streams(_elements(lists, pc.sum(lengths).as_py() or 0))
     else:
-        yield _fixed(values)
+        values = values.drop_null() if values.null_count else values
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            yield _fixed(pc.binary_length(values))
+            yield _text(values)
+        else:
+            yield _fixed(values)
 
 
-def _streams_of_lists(offsets: pa.Array, elements: pa.Array) -> Iterator[pa.Buffer]:
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    yield _lengths(offsets)
-    yield from _streams(elements.slice(first, last - first))
+def _entries(maps: pa.MapArray) -> pa.ListArray:
+    """Return maps as lists of their entries."""
+    entries = pa.StructArray.from_arrays([maps.keys, maps.items], ["key", "value"])
+    offsets = pa.concat_arrays([maps.offsets]) if len(maps) else pa.array([0], pa.int32())
+    return pa.ListArray.from_arrays(offsets, entries, mask=maps.is_null() if maps.null_count else None)
 
 
-def _lengths(offsets: pa.Array) -> pa.Buffer:
-    return _fixed(pc.subtract(offsets[1:], offsets[:-1]))
+def _elements(lists: pa.ListArray, count: int) -> pa.Array:
+    """Return the elements of lists, of which there are so many in those that are not null."""
+    if not count:
+        return lists.values.slice(0, 0)
+    first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
+    # There may be others behind nulls; they are seldom, and Arrow cannot leave out those of all types.
+    return lists.values.slice(first, count) if last - first == count else lists.flatten()
 
 
 def _fixed(values: pa.Array) -> pa.Buffer:
@@ -100,4 +104,14 @@ def _fixed(values: pa.Array) -> pa.Buffer:
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     width = values.type.bit_width // _BITS
-    return values.buffers()[1].slice(values.offset * width, len(values) * width)
+    return values.buffers()[1].slice(values.offset * width, len(values) * width) if len(values) else _NOTHING
+
+
+def _text(values: pa.Array) -> pa.Buffer:
+    """Return the bytes of strings, none of which is null, one behind the other."""
+    if not len(values):
+        return _NOTHING
+    _, offsets, text = values.buffers()
+    ends = pa.Array.from_buffers(pa.int32(), len(values) + 1, [None, offsets], offset=values.offset)
+    first, last = ends[0].as_py(), ends[-1].as_py()
+    return text.slice(first, last - first) if last > first else _NOTHING

@@ -30,8 +30,8 @@ from pyiceberg.typedef import Record
 from iceberg_ds.inspect.checklist import CheckFailedError
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.snapshots.live_files import only_path
-from iceberg_ds.snapshots.manifests import stored_entries
-from iceberg_ds.snapshots.version_3 import deletion_vector, first_row_id, read_list
+from iceberg_ds.snapshots.manifests import live_files, stored_entries, why_cut_off
+from iceberg_ds.snapshots.version_3 import ManifestList, deletion_vector, first_row_id, read_list
 
 _EXAMPLES = 5
 SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasbs": "wasb"}
@@ -219,12 +219,14 @@ class Manifest:
         size_bytes: Size of the file in bytes.
         partitions: Partition values in the manifest, one tuple for each combination of types.
         problem: Why the manifest could not be read, or None if it was read.
+        lack: Why it lists less than was written, though it was read; None if it does not.
     """
 
     entries: tuple[Entry, ...] = ()
     size_bytes: int | None = None
     partitions: tuple[tuple[object, ...], ...] = ()
     problem: Problem | None = None
+    lack: Problem | None = None
 
     @property
     def live(self) -> Iterator[Entry]:
@@ -252,9 +254,10 @@ class Listed:
         yield from (entry.file.path for manifest in self.manifests.values() for entry in manifest.live)
 
     def every_problem(self) -> Iterator[Problem]:
-        """Yield why manifest lists and manifests could not be read."""
+        """Yield why it is not known what manifest lists and manifests list."""
         yield from self.problems.values()
-        yield from (manifest.problem for manifest in self.manifests.values() if manifest.problem is not None)
+        found = (manifest.problem or manifest.lack for manifest in self.manifests.values())
+        yield from (problem for problem in found if problem is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,16 +313,16 @@ def read_contents(io: FileIO, metadata: TableMetadata, known: Contents | None = 
         metadata: Metadata of the table.
         known: What was read of the table before, or None; files that could be read are not read again.
     """
-    listed = read_listed(io, {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}, known)
+    listed = read_listed(io, map(ManifestList.of, metadata.snapshots), known)
     return Contents(metadata=metadata, lists=listed.lists, problems=listed.problems, manifests=listed.manifests)
 
 
-def read_listed(io: FileIO, manifest_lists: Mapping[int, str], known: Listed | None = None) -> Listed:
+def read_listed(io: FileIO, manifest_lists: Iterable[ManifestList], known: Listed | None = None) -> Listed:
     """Read what snapshots list.
 
     Args:
         io: Opens the table's files.
-        manifest_lists: Path of the manifest list of each snapshot, by snapshot id.
+        manifest_lists: The manifest list of each snapshot.
         known: What was read of the same table before, or None; files that could be read are not read again.
     """
     lists, problems = read_lists(io, manifest_lists, known.lists if known is not None else {})
@@ -328,27 +331,27 @@ def read_listed(io: FileIO, manifest_lists: Mapping[int, str], known: Listed | N
 
 
 def read_lists(
-    io: FileIO, manifest_lists: Mapping[int, str], known: Mapping[int, tuple[ManifestFile, ...]]
+    io: FileIO, manifest_lists: Iterable[ManifestList], known: Mapping[int, tuple[ManifestFile, ...]]
 ) -> tuple[dict[int, tuple[ManifestFile, ...]], dict[int, Problem]]:
     """Read the manifest lists of snapshots, and no manifest.
 
     Args:
         io: Opens the table's files.
-        manifest_lists: Path of the manifest list of each snapshot, by snapshot id.
+        manifest_lists: The manifest list of each snapshot.
         known: The lists that were read before, by snapshot id; they are not read again.
 
     Returns:
         The manifests that each snapshot lists, and why a list could not be read; both by snapshot id.
     """
-    lists = {number: manifests for number, manifests in known.items() if number in manifest_lists}
+    every = list(manifest_lists)
+    lists = {one.snapshot_id: known[one.snapshot_id] for one in every if one.snapshot_id in known}
     problems: dict[int, Problem] = {}
-    wanted = [number for number in manifest_lists if number not in lists]
-    found = in_parallel(lambda number: _read_list(io, number, manifest_lists[number]), wanted)
-    for number, read in zip(wanted, found, strict=True):
+    wanted = [one for one in every if one.snapshot_id not in lists]
+    for one, read in zip(wanted, in_parallel(lambda one: _read_list(io, one), wanted), strict=True):
         if isinstance(read, Problem):
-            problems[number] = read
+            problems[one.snapshot_id] = read
         else:
-            lists[number] = read
+            lists[one.snapshot_id] = read
     return lists, problems
 
 
@@ -360,12 +363,12 @@ def _read_manifests(io: FileIO, listed: Mapping[str, ManifestFile], known: Liste
     return read | {used.manifest_path: manifest for used, manifest in zip(missing, found, strict=True)}
 
 
-def _read_list(io: FileIO, snapshot_id: int, path: str) -> tuple[ManifestFile, ...] | Problem:
+def _read_list(io: FileIO, listed: ManifestList) -> tuple[ManifestFile, ...] | Problem:
     # PyIceberg caches manifests by path in its process; this reads what is stored now.
     try:
-        return tuple(read_list(io, path))
+        return tuple(read_list(io, listed))
     except Exception as error:  # any error of a storage library or the Avro reader
-        return Problem.of(f"manifest list {path} of snapshot {snapshot_id}", error)
+        return Problem.of(f"manifest list {listed.path} of snapshot {listed.snapshot_id}", error)
 
 
 def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
@@ -373,10 +376,13 @@ def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
     try:
         size = len(io.new_input(used.manifest_path))
         entries = stored_entries(io, used)
-        return Manifest(entries=tuple(_entry(entry) for entry in entries), size_bytes=size, partitions=_shapes(entries))
     except Exception as error:  # any error of a storage library or the Avro reader
         said = f" (its recorded size is {used.manifest_length:,} bytes, it has {size:,})" if size is not None else ""
         return Manifest(size_bytes=size, problem=Problem.of(f"manifest {used.manifest_path}", error, said))
+    every = tuple(map(_entry, entries))
+    reason = why_cut_off(used.manifest_path, sum(entry.is_live for entry in every), live_files(used))
+    lack = None if reason is None else Problem(text=f"manifest {reason}", is_missing=False)
+    return Manifest(entries=every, size_bytes=size, partitions=_shapes(entries), lack=lack)
 
 
 def _entry(entry: ManifestEntry) -> Entry:

@@ -41,6 +41,7 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.places import FOLDER_PROPERTIES, why_not_a_place
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.refs import last_sequence_number
+from iceberg_ds.snapshots.version_3 import ManifestList
 from iceberg_ds.table.variant import knowing_variants
 
 logger = logging.getLogger(__name__)
@@ -291,7 +292,7 @@ def referred_by(io: FileIO, state: State) -> list[str]:
     Raises:
         CheckFailedError: The files that the state refers to are unknown.
     """
-    lists = {snapshot_id: path for snapshot_id, path in state.snapshots if path is not None}
+    lists = [ManifestList(snapshot_id, path) for snapshot_id, path in state.snapshots if path is not None]
     listed = read_listed(io, lists)
     # A missing manifest or manifest list has expired together with its files; nothing else tells what they were.
     problem = next((found for found in listed.every_problem() if not found.is_missing), None)

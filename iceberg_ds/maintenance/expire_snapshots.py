@@ -60,6 +60,7 @@ from iceberg_ds.maintenance.retention import Retention
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import last_sequence_number
+from iceberg_ds.snapshots.version_3 import ManifestList
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.requests import AssertNoOtherRefs, CommitRequest
 
@@ -510,7 +511,7 @@ class Expiry:
         schemas = {metadata.current_schema_id, newest, *(snapshot.schema_id for snapshot in after.snapshots)}
         specs = {metadata.default_spec_id}
         if len(metadata.partition_specs) > 1:
-            lists, problems = read_lists(io, {one.snapshot_id: one.manifest_list for one in after.snapshots}, {})
+            lists, problems = read_lists(io, map(ManifestList.of, after.snapshots), {})
             for problem in problems.values():
                 raise DataFileError(f"it is not known which partition specs are used: {problem}")
             specs |= {used.partition_spec_id for listed in lists.values() for used in listed}

@@ -29,7 +29,8 @@ from iceberg_ds.inspect.contents import (
 )
 from iceberg_ds.inspect.neighbours import OfOthers, State, has_one_meaning, named_folders, referred_by
 from iceberg_ds.io.parallel import in_parallel
-from iceberg_ds.snapshots.manifests import lists_live_files, live_paths
+from iceberg_ds.snapshots.manifests import lists_live_files, live_files, live_paths
+from iceberg_ds.snapshots.version_3 import ManifestList
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ class ExpiredFiles:
         self._files: dict[str, tuple[str, Kind]] = {}
         self._lists: dict[int, tuple[ManifestFile, ...]] = {}  # of the snapshots that stay
         self._read: set[str] = set()  # places of their manifests that were read
-        lists, problems = read_lists(io, {one.snapshot_id: one.manifest_list for one in gone}, {})
+        lists, problems = read_lists(io, map(ManifestList.of, gone), {})
         for problem in problems.values():
             if not problem.is_missing:
                 raise _unknown(problem)
@@ -180,8 +181,7 @@ class ExpiredFiles:
             self._files.pop(_place(path), None)
 
     def _keep_lists(self, table: TableMetadata) -> None:
-        wanted = {snapshot.snapshot_id: snapshot.manifest_list for snapshot in table.snapshots}
-        self._lists, problems = read_lists(self._io, wanted, self._lists)
+        self._lists, problems = read_lists(self._io, map(ManifestList.of, table.snapshots), self._lists)
         for problem in problems.values():
             raise _unknown(problem)
         self._drop(named_by(table))
@@ -211,7 +211,7 @@ class ExpiredFiles:
 
         def read(used: ManifestFile) -> Sequence[tuple[Kind, str]] | Problem:
             try:
-                live = live_paths(self._io, used.manifest_path, used.manifest_length)
+                live = live_paths(self._io, used.manifest_path, live_files(used))
                 return [(KIND_OF_CONTENT[content], path) for content, path in live if concerns(path)]
             except Exception as error:  # any error of a storage library or the Avro reader
                 return Problem.of(f"manifest {used.manifest_path}", error)

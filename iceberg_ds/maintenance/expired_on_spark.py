@@ -21,10 +21,11 @@ from iceberg_ds.maintenance.place_tasks import Role
 from iceberg_ds.maintenance.places_on_spark import (
     PlacesOnSpark,
     begins_with,
-    snapshots_of,
+    lists_of,
     themselves,
     why_unknown,
 )
+from iceberg_ds.snapshots.version_3 import ManifestList
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,9 +59,9 @@ class ExpiredOnSpark:
         self._states: list[State] = []
         self._named: set[str] = set()
         self._counts: dict[Kind, int] | None = None
-        self._seen = set(snapshots_of(after).items())
+        self._seen = lists_of(after)
         self._kept = places.keep(places.lists(self._seen))
-        lists = places.lists([(one.snapshot_id, one.manifest_list) for one in gone], may_miss=True)
+        lists = places.lists(map(ManifestList.of, gone), may_miss=True)
         manifests = places.without(lists, self._kept, "place")
         manifests = places.keep(manifests.withColumn("kind", F.lit(_KINDS.index(Kind.MANIFEST))))
         found = (
@@ -85,7 +86,7 @@ class ExpiredOnSpark:
         Raises:
             DataFileError: What the snapshots refer to is not known.
         """
-        if not (unseen := snapshots_of(table).items() - self._seen):
+        if not (unseen := lists_of(table) - self._seen):
             self._drop(table)
             return
         self._seen |= unseen

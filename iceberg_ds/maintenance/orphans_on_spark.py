@@ -45,8 +45,8 @@ from iceberg_ds.maintenance.place_tasks import PlacePlan, Role
 from iceberg_ds.maintenance.places_on_spark import (
     PlacesOnSpark,
     begins_with,
+    lists_of,
     missing_files,
-    snapshots_of,
     undecided,
     unknown_files,
     why_unknown,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _ACTION = "remove orphan files"
-_ORPHAN_COLUMNS = ("path", "size_bytes", "modified_ms")
+_ORPHAN_COLUMNS = ("path", "size", "modified_ms")
 _UNCHANGED_STEP = "No file was deleted. Call it again."
 
 
@@ -231,16 +231,15 @@ class OrphansOnSpark:
     def _referred(self, table: Table, before: Table | None = None) -> DataFrame:
         """Return rows about all files that a table refers to, without those that only older snapshots list."""
         metadata, places = table.metadata, self._places
-        known = snapshots_of(before.metadata) if before is not None else {}
-        new = {number: path for number, path in snapshots_of(metadata).items() if known.get(number) != path}
-        lists = places.lists(new.items())
+        new = lists_of(metadata) - (lists_of(before.metadata) if before is not None else frozenset())
+        lists = places.lists(new)
         for earlier in self._lists:
             lists = places.without(lists, earlier, "path")
         self._lists.append(places.keep(lists))
         named = (
             table.metadata_location,
             *(entry.metadata_file for entry in metadata.metadata_log),
-            *new.values(),
+            *(one.path for one in new),
             *(one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)),
         )
         return places.rows(Role.KNOWN, named).unionByName(places.listed(self._lists[-1]))
@@ -250,7 +249,7 @@ class OrphansOnSpark:
         old = self._candidates(groups).where(self._age_ms >= self._search.grace_ms)
         if self._search.file_list is None:
             return old
-        now = self._places.looked_up(old).select("place", "store", "modified_ms", "size_bytes", "path")
+        now = self._places.looked_up(old).select("place", "store", "modified_ms", "size", "path")
         return now.join(old.select("place", "store"), ["place", "store"], "left_semi").where(
             self._age_ms >= self._search.grace_ms
         )
@@ -289,7 +288,7 @@ class OrphansOnSpark:
 
     def _has_files_in(self, folder: str) -> bool:
         """Return whether the table refers to a file below a folder."""
-        rows = self._places.rows(Role.KNOWN, snapshots_of(self._table.metadata).values())
+        rows = self._places.rows(Role.KNOWN, (one.path for one in lists_of(self._table.metadata)))
         for lists in self._lists:
             rows = rows.unionByName(self._places.listed(lists))
         key = F.concat("store", "place")
@@ -315,5 +314,5 @@ def _noted(states: list[State], state: State) -> Iterable[str]:
 
 
 def _orphan(row: tuple[object, ...]) -> Orphan:
-    path, size_bytes, modified_ms, *_ = row
-    return Orphan(path=str(path), size_bytes=int(str(size_bytes)), modified_ms=int(str(modified_ms)))
+    path, size, modified_ms, *_ = row
+    return Orphan(path=str(path), size_bytes=int(str(size)), modified_ms=int(str(modified_ms)))

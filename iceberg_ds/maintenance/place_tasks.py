@@ -1,7 +1,8 @@
 """What tasks tell of files, as rows: the files that manifests list, those that are stored, those of an inventory.
 
 A row names a file by its place, which is its path without scheme and authority, and by its store, which is these two:
-rows about one file meet at its place, in any spelling. Knows neither Spark nor the catalog, and deletes nothing.
+rows about one file meet at its place, in any spelling. The size of a stored file is in bytes; that of a manifest which
+is to be read is how many live files it had. Knows neither Spark nor the catalog, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from iceberg_ds.io.local_paths import is_local, local_path
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import mask_text
-from iceberg_ds.snapshots.manifests import live_paths
-from iceberg_ds.snapshots.version_3 import read_list
+from iceberg_ds.snapshots.manifests import live_files, live_paths
+from iceberg_ds.snapshots.version_3 import ManifestList, read_list
 from iceberg_ds.spark.arrow_job import work_of
 
 _BATCH_ROWS = 20_000
@@ -50,7 +51,7 @@ class Role(IntEnum):
     MISSING = 5  # the same, and it does not exist
 
 
-COLUMNS = "role INT, place STRING, store STRING, path STRING, kind INT, size_bytes BIGINT, modified_ms BIGINT"
+COLUMNS = "role INT, place STRING, store STRING, path STRING, kind INT, size BIGINT, modified_ms BIGINT"
 _SCHEMA = pa.schema(
     [
         ("role", pa.int32()),
@@ -58,7 +59,7 @@ _SCHEMA = pa.schema(
         ("store", pa.string()),
         ("path", pa.string()),
         ("kind", pa.int32()),
-        ("size_bytes", pa.int64()),
+        ("size", pa.int64()),
         ("modified_ms", pa.int64()),
     ]
 )
@@ -108,11 +109,11 @@ class Rows:
     def __init__(self, plan: PlacePlan) -> None:
         self._folder = lru_cache(_KNOWN_FOLDERS)(partial(Folder.of, rules=plan.rules, own=plan.own))
 
-    def row(self, role: Role, path: str, kind: int = 0, size_bytes: int = 0) -> Row:
+    def row(self, role: Role, path: str, kind: int = 0, size: int = 0) -> Row:
         """Return a row about the file with a path."""
         folder, _, name = path.rpartition("/")
         found = self._folder(folder)
-        return role, found.place + name, found.store, path if role is not Role.KNOWN else "", kind, size_bytes, 0
+        return role, found.place + name, found.store, path if role is not Role.KNOWN else "", kind, size, 0
 
     def stored(self, file: StoredFile) -> Iterator[Row]:
         """Yield rows about a stored file: whether it may go, and whether it tells of others."""
@@ -126,17 +127,16 @@ class Rows:
 
 
 def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
-    """Yield a row for each manifest that manifest lists name; the work is (snapshot id, path of its list)."""
+    """Yield a row for each manifest that manifest lists name; these are the work."""
     of = Rows(plan)
 
     def read(work: object) -> list[Row]:
-        assert isinstance(work, tuple)  # noqa: S101  # as the driver sends it
-        snapshot_id, path = work
+        assert isinstance(work, ManifestList)  # noqa: S101  # as the driver sends it
         try:
-            manifests = read_list(plan.io, path)
-            return [of.row(Role.MANIFEST, used.manifest_path, size_bytes=used.manifest_length) for used in manifests]
+            manifests = read_list(plan.io, work)
+            return [of.row(Role.MANIFEST, used.manifest_path, size=live_files(used)) for used in manifests]
         except Exception as error:  # any error of a storage library or the Avro reader
-            return [plan.problem(f"manifest list {path} of snapshot {snapshot_id}", error)]
+            return [plan.problem(f"manifest list {work.path} of snapshot {work.snapshot_id}", error)]
 
     def rows() -> Iterator[Row]:
         seen: set[str] = set()
@@ -150,20 +150,20 @@ def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
 
 
 def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
-    """Yield a row for each live file of the manifests whose paths and sizes are given."""
+    """Yield a row for each live file of manifests, whose paths are given, and how many such files they had."""
     of = Rows(plan)
 
     def read(manifest: tuple[str, int]) -> list[Row]:
-        path, size_bytes = manifest
+        path, files = manifest
         try:
-            return [of.row(plan.role, file, content.value) for content, file in live_paths(plan.io, path, size_bytes)]
+            return [of.row(plan.role, file, content.value) for content, file in live_paths(plan.io, path, files)]
         except Exception as error:  # as above
             return [plan.problem(f"manifest {path}", error)]
 
     manifests = (
         manifest
         for batch in batches
-        for manifest in zip(*(batch.column(name).to_pylist() for name in ("path", "size_bytes")), strict=True)
+        for manifest in zip(*(batch.column(name).to_pylist() for name in ("path", "size")), strict=True)
     )
     found = in_parallel(read, manifests, at_once=_AT_ONCE, waiting=_WAITING)
     yield from _batches(row for rows in found for row in rows)

@@ -36,6 +36,7 @@ from iceberg_ds.maintenance.place_tasks import (
     take_inventory,
 )
 from iceberg_ds.secrets import mask_text
+from iceberg_ds.snapshots.version_3 import ManifestList
 from iceberg_ds.spark.arrow_job import in_tasks, work_frame
 from iceberg_ds.spark.task_job import active_session, parallelism
 
@@ -121,11 +122,11 @@ class PlacesOnSpark:
         folders = self._task(found.select("path"), folders_around).select("path").distinct()
         return self._task(self.spread(folders, "path"), look_around)
 
-    def lists(self, snapshots: Iterable[tuple[int, str]], *, may_miss: bool = False) -> DataFrame:
+    def lists(self, snapshots: Iterable[ManifestList], *, may_miss: bool = False) -> DataFrame:
         """Return a row for each manifest that snapshots list, each once.
 
         Args:
-            snapshots: Id and manifest list of each.
+            snapshots: The manifest list of each.
             may_miss: Whether a list may be missing.
         """
         plan = replace(self.plan, may_miss=may_miss)
@@ -142,7 +143,7 @@ class PlacesOnSpark:
             may_miss: Whether a manifest may be missing.
         """
         plan = replace(self.plan, role=role, may_miss=may_miss)
-        manifests = self.spread(lists.where(_is(Role.MANIFEST)).select("path", "size_bytes"), "path")
+        manifests = self.spread(lists.where(_is(Role.MANIFEST)).select("path", "size"), "path")
         return self._task(manifests, read_manifests, plan).unionByName(themselves(lists, role))
 
     def of_states(self, states: Sequence[State]) -> DataFrame:
@@ -152,7 +153,7 @@ class PlacesOnSpark:
             CheckFailedError: What they refer to is not known.
         """
         named = {path: None for state in states for path in state.own_files}
-        lists = {(number, path) for state in states for number, path in state.snapshots if path is not None}
+        lists = {ManifestList(number, path) for state in states for number, path in state.snapshots if path is not None}
         if any(path is None for state in states for _, path in state.snapshots):
             raise unreadable_state(states[0], "snapshots of it, or of another state, have no manifest list")
         # A missing manifest or manifest list has expired together with its files; nothing else tells what they were.
@@ -207,10 +208,10 @@ class PlacesOnSpark:
     def grouped(self, rows: DataFrame) -> DataFrame:
         """Return a row for each place: the stores in which it is known and found, and what is not known.
 
-        The columns are `place`, `known` (stores), `found` (structs of store, modified_ms, size_bytes, path and kind),
+        The columns are `place`, `known` (stores), `found` (structs of store, modified_ms, size, path and kind),
         `problem` and `missing` (texts, or null).
         """
-        found = F.struct("store", "modified_ms", "size_bytes", "path", "kind")
+        found = F.struct("store", "modified_ms", "size", "path", "kind")
         return (
             self.spread(rows, "place")
             .groupBy("place")
@@ -295,9 +296,9 @@ class PlacesOnSpark:
         return _TASKS_PER_CORE * parallelism(self.spark)
 
 
-def snapshots_of(metadata: TableMetadata) -> dict[int, str]:
-    """Return the manifest list of each snapshot of a table, by snapshot id."""
-    return {snapshot.snapshot_id: snapshot.manifest_list for snapshot in metadata.snapshots}
+def lists_of(metadata: TableMetadata) -> frozenset[ManifestList]:
+    """Return the manifest lists of the snapshots of a table."""
+    return frozenset(map(ManifestList.of, metadata.snapshots))
 
 
 def themselves(lists: DataFrame, role: Role) -> DataFrame:
@@ -320,11 +321,11 @@ def undecided(groups: DataFrame) -> DataFrame:
 def unknown_files(groups: DataFrame) -> DataFrame:
     """Return the found files that nothing refers to by their own store, each once as it was found last.
 
-    The columns are `place`, `store`, `modified_ms`, `size_bytes`, `path`, `kind` and `known`, the stores in which
+    The columns are `place`, `store`, `modified_ms`, `size`, `path`, `kind` and `known`, the stores in which
     something refers to their place.
     """
     one = groups.select("place", "known", F.explode("found").alias("one")).select("place", "known", "one.*")
-    newest = F.max(F.struct("modified_ms", "size_bytes", "path", "kind", "known")).alias("newest")
+    newest = F.max(F.struct("modified_ms", "size", "path", "kind", "known")).alias("newest")
     unknown = one.where(~F.array_contains("known", F.col("store")))
     return unknown.groupBy("place", "store").agg(newest).select("place", "store", "newest.*")
 

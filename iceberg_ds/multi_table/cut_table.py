@@ -23,6 +23,7 @@ from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import WriteIdentity
+from iceberg_ds.snapshots.manifests import all_entries, live_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_history
 from iceberg_ds.snapshots.txn import (
     EPOCHS,
@@ -241,6 +242,8 @@ def read_cuts(catalog: CatalogClient, cuts: Table, app_id: str | None) -> pa.Tab
     if app_id is not None:
         scan = scan.filter(EqualTo(term=Reference(name=WRITER), value=literal(app_id)))
     try:
+        for manifest in live_manifests(cuts.io, cuts.current_snapshot()):
+            all_entries(cuts.io, manifest)  # PyIceberg would take one that was cut off for an empty one
         return scan.to_arrow()
     except Exception as failure:  # of any storage library
         raise DataFileError(

@@ -4,8 +4,8 @@ PyIceberg works out for each file how its schema is decoded or encoded, which ta
 is kept here for each schema: the manifests of a table have few.
 
 PyIceberg also takes a file that was cut off in the frame of a block, or has an empty block, for one with fewer records:
-files that a manifest lists would be deleted as if nothing listed them. So the frame is read here, and who knows the
-size of a file says it.
+files that a manifest lists would be deleted as if nothing listed them. So the frame is read here. Who reads a file has
+to tell by other means that it was cut off right behind a block.
 
 And values are read otherwise than by PyIceberg in three respects. Its fast decoder cuts doubles to the digits of
 floats: partitions would not be told apart, and entries that are written again would have wrong ones. It does not know
@@ -72,21 +72,14 @@ class AvroLayout(Generic[_T]):
     enums: Mapping[int, Callable[..., Enum]]
 
 
-def read_avro(file: InputFile, layout: AvroLayout[_T], size_bytes: int = 0) -> Iterator[_T]:
+def read_avro(file: InputFile, layout: AvroLayout[_T]) -> Iterator[_T]:
     """Yield the records of a file.
 
-    Args:
-        file: The file.
-        layout: What its records are read into.
-        size_bytes: How large it is at least, as who names it says.
-
     Raises:
-        ValueError: The file was cut off, or is no Avro file, or not all of it can be read.
+        ValueError: The file is no Avro file, or is damaged, or was cut off elsewhere than right behind a block.
     """
     with file.open() as stream:
         content = stream.read()
-    if len(content) < size_bytes:
-        raise ValueError(f"{file.location} was cut off: it has {len(content):,} bytes, and had {size_bytes:,}")
     checked = StreamingBinaryDecoder(content)  # the fast one reads on behind the end of what it is given
     try:
         header: AvroFileHeader = _header_reader().read(checked)
@@ -95,7 +88,7 @@ def read_avro(file: InputFile, layout: AvroLayout[_T], size_bytes: int = 0) -> I
         reader, has_doubles = _decoding(header.meta[_AVRO_SCHEMA], layout)
         while checked.tell() < len(content):
             count, block = checked.read_int(), checked.read(checked.read_int())
-            if checked.read(SYNC_SIZE) != header.sync:
+            if count < 0 or checked.read(SYNC_SIZE) != header.sync:
                 raise ValueError(f"{file.location} is damaged before byte {checked.tell():,}")
             block = _decompressed(block, header)
             inner = new_decoder(block)

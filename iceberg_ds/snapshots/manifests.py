@@ -48,7 +48,7 @@ from iceberg_ds.plan import WriteIdentity
 from iceberg_ds.snapshots.avro_files import AvroLayout, read_avro
 from iceberg_ds.snapshots.manifest_file import ManifestDraft, added_entry, avro_codec, layout_of, write_manifest
 from iceberg_ds.snapshots.refs import find_snapshot
-from iceberg_ds.snapshots.version_3 import VERSION_3, inherit_row_ids, list_writer, read_list
+from iceberg_ds.snapshots.version_3 import VERSION_3, ManifestList, inherit_row_ids, list_writer, read_list
 from iceberg_ds.table.locations import metadata_locations
 
 # The name of a file that cannot have been another file before, as PyIceberg, Iceberg and Trino form it.
@@ -144,17 +144,17 @@ class ManifestLists:
     def __init__(self, max_entries: int = _MAX_ENTRIES) -> None:
         self._known = KnownFiles(_UNIQUE_NAME, _weight, max_entries)
 
-    def live(self, io: FileIO, path: str) -> tuple[ManifestFile, ...]:
+    def live(self, io: FileIO, listed: ManifestList) -> tuple[ManifestFile, ...]:
         """Return the manifests of a list that list a live file; callers must not change them.
 
         Args:
             io: Opens the table's storage.
-            path: Path of the list.
+            listed: The list.
         """
-        known = self._known.find(path)
+        known = self._known.find(listed.path)
         if known is None:
-            known = _List(live=tuple(filter(lists_live_files, read_list(io, path))))
-            self._known.keep(path, known)
+            known = _List(live=tuple(filter(lists_live_files, read_list(io, listed))))
+            self._known.keep(listed.path, known)
         return known.live
 
     def write(self, io: FileIO, metadata: TableMetadata, snapshot: Snapshot, manifests: Sequence[ManifestFile]) -> None:
@@ -247,37 +247,67 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
 
 
 def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    """Return all entries of `manifest`, removed files too, with inherited numbers and row ids filled in."""
-    entries = [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest)]
-    inherit_row_ids((entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED), manifest)
+    """Return all entries of `manifest`, removed files too, with inherited numbers and row ids filled in.
+
+    Raises:
+        ValueError: It was cut off, or cannot be read.
+    """
+    entries = stored_entries(io, manifest)
+    live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
+    if (reason := why_cut_off(manifest.manifest_path, len(live), live_files(manifest))) is not None:
+        raise ValueError(reason)
+    inherit_row_ids(live, manifest)
     return entries
 
 
 def stored_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return all entries of `manifest`, removed files too, with inherited numbers, and row ids as they are stored.
 
-    Which row ids files inherit is up to each snapshot that lists the manifest: it may have given it others.
+    Which row ids files inherit is up to each snapshot that lists the manifest: it may have given it others. Whether
+    there are as many entries as there were is not looked at.
     """
-    return [_inherit_from_manifest(entry, manifest) for entry in _entries(io, manifest)]
+    entries = read_avro(io.new_input(manifest.manifest_path), _ENTRIES)
+    return [_inherit_from_manifest(entry, manifest) for entry in entries]
 
 
-def live_paths(io: FileIO, manifest_path: str, size_bytes: int) -> list[tuple[DataFileContent, str]]:
+def live_files(manifest: ManifestFile) -> int:
+    """Return how many live files a manifest has at least, by the counts in its list."""
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def live_paths(io: FileIO, manifest_path: str, files: int) -> list[tuple[DataFileContent, str]]:
     """Return what each live file of a manifest is, and its path.
 
     Args:
         io: Opens the table's storage.
         manifest_path: The manifest.
-        size_bytes: Its size as a manifest list has it; a smaller one was cut off, and is not read.
+        files: How many live files it has at least.
+
+    Raises:
+        ValueError: It was cut off, or cannot be read.
     """
-    return [
+    found = [
         (DataFileContent(entry[_DATA_FILE][_CONTENT] or 0), entry[_DATA_FILE][_FILE_PATH])
-        for entry in read_avro(io.new_input(manifest_path), _PATHS, size_bytes)
+        for entry in read_avro(io.new_input(manifest_path), _PATHS)
         if entry[_STATUS] is not ManifestEntryStatus.DELETED
     ]
+    if (reason := why_cut_off(manifest_path, len(found), files)) is not None:
+        raise ValueError(reason)
+    return found
 
 
-def _entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
-    return list(read_avro(io.new_input(manifest.manifest_path), _ENTRIES, manifest.manifest_length))
+def why_cut_off(manifest_path: str, found: int, files: int) -> str | None:
+    """Return why a manifest was cut off behind a block: it lists fewer live files than it had; None if it does not.
+
+    Its size does not tell: Iceberg's procedure `rewrite_table_path` writes manifests anew, and leaves the old sizes in
+    lists.
+
+    Args:
+        manifest_path: The manifest.
+        found: How many live files it lists.
+        files: How many it had at least.
+    """
+    return None if found >= files else f"{manifest_path} was cut off: it lists {found:,} live files, and had {files:,}"
 
 
 def draft_added(  # noqa: PLR0913, PLR0917  # most are seldom given
@@ -369,7 +399,7 @@ def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id:
 
 def live_manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
     """Return the manifests of `snapshot` that list a live file, none without one; callers must not change them."""
-    return [] if snapshot is None else list(KNOWN_LISTS.live(io, snapshot.manifest_list))
+    return [] if snapshot is None else list(KNOWN_LISTS.live(io, ManifestList.of(snapshot)))
 
 
 def added_entries(io: FileIO, snapshot: Snapshot) -> list[ManifestEntry]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import NamedTuple
 
 from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.io import FileIO, OutputFile
@@ -223,9 +224,41 @@ def with_settled_ids(metadata: TableMetadata, manifests: Iterable[ManifestFile])
     ]
 
 
-def read_list(io: FileIO, path: str) -> Iterator[ManifestFile]:
-    """Yield the manifests of a manifest list of any version, with the fields of version 3."""
-    yield from read_avro(io.new_input(path), _LISTED)
+class ManifestList(NamedTuple):
+    """A manifest list that is to be read.
+
+    Attributes:
+        snapshot_id: Its snapshot.
+        path: The file.
+        files: How many live files the snapshot has, data and delete files, by its summary; 0 if that is not known.
+    """
+
+    snapshot_id: int
+    path: str
+    files: int = 0
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> ManifestList:
+        """Return the manifest list of a snapshot."""
+        summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+        said = [summary.get(total, "") for total in ("total-data-files", "total-delete-files")]
+        return cls(snapshot.snapshot_id, snapshot.manifest_list, sum(int(text) for text in said if text.isdecimal()))
+
+
+def read_list(io: FileIO, listed: ManifestList) -> Iterator[ManifestFile]:
+    """Yield the manifests of a manifest list of any version, with the fields of version 3.
+
+    Raises:
+        ValueError: It is damaged, or names no manifest though its snapshot has files.
+    """
+    is_empty = True
+    for manifest in read_avro(io.new_input(listed.path), _LISTED):
+        is_empty = False
+        yield manifest
+    if is_empty and listed.files:
+        raise ValueError(
+            f"{listed.path} was cut off: it names no manifest, and its snapshot has {listed.files:,} files"
+        )
 
 
 def list_writer(

@@ -15,7 +15,7 @@ from pyroaring import BitMap64
 from support.tables.sink import local
 
 from iceberg_ds.snapshots.manifests import all_entries
-from iceberg_ds.snapshots.version_3 import deletion_vector, read_list, referenced_data_file
+from iceberg_ds.snapshots.version_3 import ManifestList, deletion_vector, read_list, referenced_data_file
 
 Row = dict[str, Any]
 _FIELD_ID = b"PARQUET:field_id"
@@ -69,7 +69,7 @@ def listed(table: Table, branch: str = "main", snapshot_id: int | None = None) -
     found: dict[DataFileContent, list[Listed]] = defaultdict(list)
     snapshot = table.snapshot_by_name(branch) if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     # PyIceberg leaves the first row ids of manifests out.
-    for manifest in read_list(table.io, snapshot.manifest_list) if snapshot is not None else []:
+    for manifest in read_list(table.io, ManifestList.of(snapshot)) if snapshot is not None else []:
         for entry in all_entries(table.io, manifest):  # as version 3 has them
             if entry.status is not ManifestEntryStatus.DELETED:
                 found[entry.data_file.content].append(Listed(entry=entry, spec_id=manifest.partition_spec_id))

@@ -19,7 +19,7 @@ from support.tables.sink import Sink, local
 from iceberg_ds.inspect.contents import read_contents
 from iceberg_ds.inspect.metadata_checks import ManifestTally, expected_summary
 from iceberg_ds.snapshots.manifests import ManifestDraft, all_entries, write_list, write_manifests
-from iceberg_ds.snapshots.version_3 import read_list
+from iceberg_ds.snapshots.version_3 import ManifestList, read_list
 
 Json = dict[str, Any]
 
@@ -60,7 +60,7 @@ class Listing:
         table = sink.table()
         snapshot = table.current_snapshot()
         assert snapshot is not None
-        manifests = list(read_list(table.io, snapshot.manifest_list))
+        manifests = list(read_list(table.io, ManifestList.of(snapshot)))
         return cls(table=table, snapshot=snapshot, manifests=manifests)
 
 

@@ -112,6 +112,24 @@ def test_digest_is_that_of_the_rows_alone(
     assert (digest(pa.RecordBatch.from_pylist(others, _SCHEMA)) == alone) == (rows == others)
 
 
+@pytest.mark.parametrize("shape", ["list", "struct", "map"])
+def test_batch_without_a_value_of_an_extension_type_has_a_digest(shape: str) -> None:
+    """A column that was added later could never be compacted."""
+    empty = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([], pa.binary(16)))
+    nulls = pa.array([True, True])
+    column = {
+        "list": pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), empty, mask=nulls),
+        "struct": pa.StructArray.from_arrays(
+            [pa.ExtensionArray.from_storage(pa.uuid(), pa.nulls(2, pa.binary(16)))], ["id"], mask=nulls
+        ),
+        "map": pa.MapArray.from_arrays(pa.array([0, 0, 0], pa.int32()), pa.array([], pa.string()), empty),
+    }[shape]
+
+    of_all = digest(pa.RecordBatch.from_arrays([column], ["column"]))
+    assert of_all.count == 2
+    assert of_all == digest(*(pa.RecordBatch.from_arrays([column.slice(at, 1)], ["column"]) for at in range(2)))
+
+
 def test_values_behind_nulls_do_not_count() -> None:
     """What is there is left to chance: a library need not keep it."""
     is_null = pa.array([False, True, False])

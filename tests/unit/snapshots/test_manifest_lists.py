@@ -19,7 +19,7 @@ from support.tables.sink import IDENTIFIER, SCHEMA, Sink, epoch, rows
 from iceberg_ds.io.local_io import LocalFileIO
 from iceberg_ds.snapshots import manifests
 from iceberg_ds.snapshots.manifests import ManifestLists, write_list
-from iceberg_ds.snapshots.version_3 import read_list
+from iceberg_ds.snapshots.version_3 import ManifestList, read_list
 from iceberg_ds.table.spark_types import iceberg_schema
 
 IO = LocalFileIO()
@@ -40,9 +40,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the manifest lists that commits read, in order."""
     read: list[str] = []
 
-    def reading(io: FileIO, path: str) -> Iterator[ManifestFile]:
-        read.append(path)
-        return read_list(io, path)
+    def reading(io: FileIO, listed: ManifestList) -> Iterator[ManifestFile]:
+        read.append(listed.path)
+        return read_list(io, listed)
 
     monkeypatch.setattr(manifests, "read_list", reading)
     return read
@@ -77,7 +77,7 @@ def head(table: Table) -> Snapshot:
 
 def in_file(snapshot: Snapshot) -> list[ManifestFile]:
     """Return what any reader finds in the manifest list of a snapshot."""
-    return list(read_list(IO, snapshot.manifest_list))
+    return list(read_list(IO, ManifestList.of(snapshot)))
 
 
 def values(manifests: Sequence[ManifestFile]) -> list[list[object]]:
@@ -90,7 +90,7 @@ def check_known(sink: Sink) -> None:
     table = sink.table()
     snapshot = head(table)
     live = [manifest for manifest in in_file(snapshot) if manifest.has_added_files() or manifest.has_existing_files()]
-    assert values(manifests.KNOWN_LISTS.live(IO, snapshot.manifest_list)) == values(live)
+    assert values(manifests.KNOWN_LISTS.live(IO, ManifestList.of(snapshot))) == values(live)
     assert snapshot.manifest_list in manifests.KNOWN_LISTS._known._by_path
     check_sound(table)
 
@@ -299,7 +299,7 @@ def test_no_more_than_so_many_entries_are_kept(sink: Sink, monkeypatch: pytest.M
     assert kept == [newest]
     assert before not in kept
     small = ManifestLists(max_entries=10)
-    assert len(small.live(IO, newest)) == 6
+    assert len(small.live(IO, ManifestList(0, newest))) == 6
     assert not small._known._by_path
 
 
@@ -311,7 +311,7 @@ def test_list_of_a_name_that_may_come_again_is_read_again(sink: Sink, reads: lis
     write_list(IO, sink.table().metadata, snapshot.model_copy(update={"manifest_list": path}), in_file(snapshot))
 
     for _ in range(2):
-        assert len(manifests.KNOWN_LISTS.live(IO, path)) == 1
+        assert len(manifests.KNOWN_LISTS.live(IO, ManifestList(0, path))) == 1
 
     assert reads == [path, path]
 

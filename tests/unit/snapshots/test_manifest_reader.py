@@ -29,8 +29,10 @@ from support.tables.damage import cut_off, header_bytes
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import Sink, local, rows
 
+from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.io.files import file_io
-from iceberg_ds.snapshots.manifests import live_entries, live_manifests, live_paths
+from iceberg_ds.snapshots import manifests
+from iceberg_ds.snapshots.manifests import ManifestLists, live_entries, live_files, live_manifests, live_paths
 
 
 def partitioned(sink: Sink, kind: ice.PrimitiveType, spark_kind: spark.DataType, values: list[Any]) -> Table:
@@ -72,7 +74,7 @@ def test_paths_alone_are_those_of_the_entries(sink: Sink, version: str) -> None:
     assert any(used.deleted_files_count for used in manifests)
     for used in manifests:
         entries = [(one.data_file.content, one.data_file.file_path) for one in live_entries(table.io, used)]
-        assert live_paths(table.io, used.manifest_path, used.manifest_length) == entries
+        assert live_paths(table.io, used.manifest_path, len(entries)) == entries
 
 
 @pytest.fixture(params=["gzip", "uncompressed"])
@@ -85,20 +87,20 @@ def manifest(request: pytest.FixtureRequest, sink: Sink) -> ManifestFile:
     return live_manifests(sink.table().io, sink.table().current_snapshot())[0]
 
 
-def paths_in(content: bytes, path: Path, size_bytes: int = 0) -> list[tuple[DataFileContent, str]]:
+def paths_in(content: bytes, path: Path, files: int = 0) -> list[tuple[DataFileContent, str]]:
     """Return what a manifest of these bytes lists."""
     path.write_bytes(content)
-    return live_paths(file_io({}, str(path)), str(path), size_bytes)
+    return live_paths(file_io({}, str(path)), str(path), files)
 
 
 def test_manifest_that_is_cut_off_anywhere_is_refused(manifest: ManifestFile, tmp_path: Path) -> None:
     """It would seem to list fewer files, and the others be deleted, or left out of what is written in its place."""
     whole, path = local(manifest.manifest_path).read_bytes(), tmp_path / "cut.avro"
-    assert len(paths_in(whole, path, manifest.manifest_length)) == 1
+    assert len(paths_in(whole, path, live_files(manifest))) == 1
 
     for size in range(len(whole)):
         with pytest.raises(ValueError, match="was cut off"):
-            paths_in(whole[:size], path, manifest.manifest_length)
+            paths_in(whole[:size], path, live_files(manifest))
     silent = []
     for size in range(len(whole)):
         with contextlib.suppress(ValueError):
@@ -123,6 +125,23 @@ def test_empty_block_is_not_the_end(manifest: ManifestFile, tmp_path: Path) -> N
     empty = bytes([0, 2 * len(nothing)]) + nothing + whole[-SYNC_SIZE:]
 
     assert len(paths_in(whole[:begin] + empty + whole[begin:] + empty, tmp_path / "more.avro")) == 1
+
+
+@pytest.mark.parametrize("behind_header", [0, 1])
+def test_nothing_is_added_to_a_list_that_was_cut_off(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, behind_header: int
+) -> None:
+    """The next snapshot would list the new rows alone."""
+    sink.append(1)
+    head = sink.table().current_snapshot()
+    assert head is not None
+    cut_off(head.manifest_list, behind_header=behind_header)
+    monkeypatch.setattr(manifests, "KNOWN_LISTS", ManifestLists())
+
+    with pytest.raises(CommitConflictError, match=r"nothing was sent to the catalog: .* was cut off"):
+        sink.append(2)
+
+    assert sink.table().current_snapshot() == head
 
 
 def test_pyiceberg_still_takes_a_manifest_that_is_cut_off_for_an_empty_one(sink: Sink) -> None:
