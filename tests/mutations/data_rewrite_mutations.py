@@ -118,7 +118,7 @@ DATA_REWRITES = (
     Mutation(
         name="strings in a new file may begin where others ended",
         file="cdc/ordered_digest.py",
-        before="        yield _lengths(ends)\n",
+        before="            yield _fixed(pc.binary_length(values))\n",
         after="",
         tests=("unit/cdc/test_ordered_digest.py::test_values_that_differ_have_other_digests",),
     ),
