@@ -243,7 +243,7 @@ def read_cuts(catalog: CatalogClient, cuts: Table, app_id: str | None) -> pa.Tab
         scan = scan.filter(EqualTo(term=Reference(name=WRITER), value=literal(app_id)))
     try:
         for manifest in live_manifests(cuts.io, cuts.current_snapshot()):
-            all_entries(cuts.io, manifest)  # PyIceberg would take one that was cut off for an empty one
+            all_entries(cuts.io, manifest)  # PyIceberg reads nothing where one was cut off
         return scan.to_arrow()
     except Exception as failure:  # of any storage library
         raise DataFileError(

@@ -16,6 +16,13 @@ _SQL = "unit/catalog/test_sql.py::"
 
 MANY_TABLES = (
     Mutation(
+        name="a table of cuts that was cut off is read as if nothing had been recorded",
+        file="multi_table/cut_table.py",
+        before="            all_entries(cuts.io, manifest)  # PyIceberg reads nothing where one was cut off\n",
+        after="            pass\n",
+        tests=("unit/multi_table/test_cut.py::test_cut_that_was_cut_off_is_not_taken_for_none",),
+    ),
+    Mutation(
         name="a pointer that has moved is left out of the transaction",
         file="catalog/sql.py",
         before="""            raise RolledBackError(f"{identifier_text(name)} has been updated by another process")""",

@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, StringType
 from support.spark.local_frame import without_moving_rows
 from support.tables import routed
 from support.tables.changes_by_others import expire
+from support.tables.damage import cut_off
 from support.tables.routed import RoutedSink, customer, order
 from support.tables.shop import ORDERS, TABLES, Shop, frame
 from support.tables.sink import QUERY, Sink, embedded_options
@@ -34,6 +35,8 @@ from iceberg_ds.errors import (
 from iceberg_ds.fault_points import FaultPoint, listen
 from iceberg_ds.multi_table.cut_table import CutWriter, WriterKind
 from iceberg_ds.multi_table.record_cut import KEPT_TAGS, tag_prefix
+from iceberg_ds.snapshots import manifests
+from iceberg_ds.snapshots.manifests import ManifestLists, live_manifests
 from iceberg_ds.table.names import parse_identifier
 
 pytestmark = pytest.mark.usefixtures("waits")
@@ -99,6 +102,22 @@ def dying_at(point: FaultPoint, time: int = 1) -> None:
             raise KeyboardInterrupt
 
     listen(act)
+
+
+@pytest.mark.parametrize("which", ["manifest", "list"])
+def test_cut_that_was_cut_off_is_not_taken_for_none(
+    sink: RoutedSink, last: Ask, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """A reader would see no tables, and the next cut name fewer."""
+    sink.append(order(1), customer(2), epoch_id=0)
+    cuts = sink.catalog.load_table(parse_identifier(CUTS))
+    head = cuts.current_snapshot()
+    assert head is not None
+    cut_off(live_manifests(cuts.io, head)[0].manifest_path if which == "manifest" else head.manifest_list)
+    monkeypatch.setattr(manifests, "KNOWN_LISTS", ManifestLists())  # as in a new process
+
+    with pytest.raises(DataFileError, match=r"Cannot read the cuts in meta.cuts: .* was cut off"):
+        last()
 
 
 @WAYS
