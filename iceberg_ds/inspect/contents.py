@@ -30,7 +30,7 @@ from pyiceberg.typedef import Record
 from iceberg_ds.inspect.checklist import CheckFailedError
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.snapshots.live_files import only_path
-from iceberg_ds.snapshots.manifests import live_files, stored_entries, why_cut_off
+from iceberg_ds.snapshots.manifests import stored_entries
 from iceberg_ds.snapshots.version_3 import ManifestList, deletion_vector, first_row_id, read_list
 
 _EXAMPLES = 5
@@ -219,14 +219,12 @@ class Manifest:
         size_bytes: Size of the file in bytes.
         partitions: Partition values in the manifest, one tuple for each combination of types.
         problem: Why the manifest could not be read, or None if it was read.
-        lack: Why it lists less than was written, though it was read; None if it does not.
     """
 
     entries: tuple[Entry, ...] = ()
     size_bytes: int | None = None
     partitions: tuple[tuple[object, ...], ...] = ()
     problem: Problem | None = None
-    lack: Problem | None = None
 
     @property
     def live(self) -> Iterator[Entry]:
@@ -254,10 +252,9 @@ class Listed:
         yield from (entry.file.path for manifest in self.manifests.values() for entry in manifest.live)
 
     def every_problem(self) -> Iterator[Problem]:
-        """Yield why it is not known what manifest lists and manifests list."""
+        """Yield why manifest lists and manifests could not be read."""
         yield from self.problems.values()
-        found = (manifest.problem or manifest.lack for manifest in self.manifests.values())
-        yield from (problem for problem in found if problem is not None)
+        yield from (manifest.problem for manifest in self.manifests.values() if manifest.problem is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,13 +373,10 @@ def _read_manifest(io: FileIO, used: ManifestFile) -> Manifest:
     try:
         size = len(io.new_input(used.manifest_path))
         entries = stored_entries(io, used)
+        return Manifest(entries=tuple(map(_entry, entries)), size_bytes=size, partitions=_shapes(entries))
     except Exception as error:  # any error of a storage library or the Avro reader
         said = f" (its recorded size is {used.manifest_length:,} bytes, it has {size:,})" if size is not None else ""
         return Manifest(size_bytes=size, problem=Problem.of(f"manifest {used.manifest_path}", error, said))
-    every = tuple(map(_entry, entries))
-    reason = why_cut_off(used.manifest_path, sum(entry.is_live for entry in every), live_files(used))
-    lack = None if reason is None else Problem(text=f"manifest {reason}", is_missing=False)
-    return Manifest(entries=every, size_bytes=size, partitions=_shapes(entries), lack=lack)
 
 
 def _entry(entry: ManifestEntry) -> Entry:

@@ -41,7 +41,7 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.places import FOLDER_PROPERTIES, why_not_a_place
 from iceberg_ds.secrets import masked_cause
 from iceberg_ds.snapshots.refs import last_sequence_number
-from iceberg_ds.snapshots.version_3 import ManifestList
+from iceberg_ds.snapshots.version_3 import ManifestList, says_files
 from iceberg_ds.table.variant import knowing_variants
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class State:
         sequence_number: The last sequence number of the table; 0 in format version 1.
         log: Keys of the earlier metadata files in its metadata log, the oldest first.
         follows: Path of the last metadata file in its log, as the log spells it; None if the log is empty.
-        snapshots: Id and manifest list of each snapshot; the manifest list is None if the snapshot has none.
+        snapshots: Id and manifest list of each snapshot, None if it has none, and whether it says that it has files.
         statistics: Paths of its statistics files.
     """
 
@@ -93,19 +93,19 @@ class State:
     sequence_number: int
     log: tuple[str, ...]
     follows: str | None
-    snapshots: tuple[tuple[int, str | None], ...]
+    snapshots: tuple[tuple[int, str | None, bool], ...]
     statistics: tuple[str, ...]
 
     @property
     def own_files(self) -> list[str]:
         """Paths of the files that it refers to, without manifests and what they list."""
-        lists = [path for _, path in self.snapshots if path is not None]
+        lists = [path for _, path, _ in self.snapshots if path is not None]
         return [self.path, *lists, *self.statistics]
 
     @property
     def snapshot_ids(self) -> set[int]:
         """Ids of its snapshots."""
-        return {snapshot_id for snapshot_id, _ in self.snapshots}
+        return {snapshot_id for snapshot_id, *_ in self.snapshots}
 
 
 class _MetadataFiles:
@@ -118,7 +118,7 @@ class _MetadataFiles:
     def __init__(self, io: FileIO) -> None:
         self._io = io
         self._found: dict[str, State | None] = {}
-        self._snapshots: dict[tuple[int, str | None], tuple[int, str | None]] = {}
+        self._snapshots: dict[tuple[int, str | None, bool], tuple[int, str | None, bool]] = {}
 
     def states(self, paths: Iterable[str]) -> list[State]:
         """Return the states in the files, without those of files that are gone meanwhile.
@@ -148,7 +148,10 @@ class _MetadataFiles:
         location = str(document["location"]).rstrip("/")
         named = [text for key, text in document.get("properties", {}).items() if key in FOLDER_PROPERTIES and text]
         log = [str(entry["metadata-file"]) for entry in document.get("metadata-log", [])]
-        snapshots = [(int(one["snapshot-id"]), one.get("manifest-list")) for one in document.get("snapshots") or []]
+        snapshots = [
+            (int(one["snapshot-id"]), one.get("manifest-list"), says_files(one.get("summary") or {}))
+            for one in document.get("snapshots") or []
+        ]
         statistics = [*(document.get("statistics") or []), *(document.get("partition-statistics") or [])]
         return State(
             path=path,
@@ -292,7 +295,7 @@ def referred_by(io: FileIO, state: State) -> list[str]:
     Raises:
         CheckFailedError: The files that the state refers to are unknown.
     """
-    lists = [ManifestList(snapshot_id, path) for snapshot_id, path in state.snapshots if path is not None]
+    lists = [ManifestList(number, path, has_files) for number, path, has_files in state.snapshots if path is not None]
     listed = read_listed(io, lists)
     # A missing manifest or manifest list has expired together with its files; nothing else tells what they were.
     problem = next((found for found in listed.every_problem() if not found.is_missing), None)

@@ -29,7 +29,7 @@ from iceberg_ds.inspect.contents import (
 )
 from iceberg_ds.inspect.neighbours import OfOthers, State, has_one_meaning, named_folders, referred_by
 from iceberg_ds.io.parallel import in_parallel
-from iceberg_ds.snapshots.manifests import lists_live_files, live_files, live_paths
+from iceberg_ds.snapshots.manifests import Recorded, lists_live_files, live_paths
 from iceberg_ds.snapshots.version_3 import ManifestList
 
 logger = logging.getLogger(__name__)
@@ -211,7 +211,7 @@ class ExpiredFiles:
 
         def read(used: ManifestFile) -> Sequence[tuple[Kind, str]] | Problem:
             try:
-                live = live_paths(self._io, used.manifest_path, live_files(used))
+                live = live_paths(self._io, used.manifest_path, Recorded.of(used))
                 return [(KIND_OF_CONTENT[content], path) for content, path in live if concerns(path)]
             except Exception as error:  # any error of a storage library or the Avro reader
                 return Problem.of(f"manifest {used.manifest_path}", error)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _ACTION = "remove orphan files"
-_ORPHAN_COLUMNS = ("path", "size", "modified_ms")
+_ORPHAN_COLUMNS = ("path", "size_bytes", "modified_ms")
 _UNCHANGED_STEP = "No file was deleted. Call it again."
 
 
@@ -249,7 +249,7 @@ class OrphansOnSpark:
         old = self._candidates(groups).where(self._age_ms >= self._search.grace_ms)
         if self._search.file_list is None:
             return old
-        now = self._places.looked_up(old).select("place", "store", "modified_ms", "size", "path")
+        now = self._places.looked_up(old).select("place", "store", "modified_ms", "size_bytes", "path")
         return now.join(old.select("place", "store"), ["place", "store"], "left_semi").where(
             self._age_ms >= self._search.grace_ms
         )
@@ -314,5 +314,5 @@ def _noted(states: list[State], state: State) -> Iterable[str]:
 
 
 def _orphan(row: tuple[object, ...]) -> Orphan:
-    path, size, modified_ms, *_ = row
-    return Orphan(path=str(path), size_bytes=int(str(size)), modified_ms=int(str(modified_ms)))
+    path, size_bytes, modified_ms, *_ = row
+    return Orphan(path=str(path), size_bytes=int(str(size_bytes)), modified_ms=int(str(modified_ms)))

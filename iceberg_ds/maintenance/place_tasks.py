@@ -1,8 +1,7 @@
 """What tasks tell of files, as rows: the files that manifests list, those that are stored, those of an inventory.
 
 A row names a file by its place, which is its path without scheme and authority, and by its store, which is these two:
-rows about one file meet at its place, in any spelling. The size of a stored file is in bytes; that of a manifest which
-is to be read is how many live files it had. Knows neither Spark nor the catalog, and deletes nothing.
+rows about one file meet at its place, in any spelling. Knows neither Spark nor the catalog, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from iceberg_ds.io.local_paths import is_local, local_path
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.io.stores import StoredFile
 from iceberg_ds.secrets import mask_text
-from iceberg_ds.snapshots.manifests import live_files, live_paths
+from iceberg_ds.snapshots.manifests import Recorded, live_paths
 from iceberg_ds.snapshots.version_3 import ManifestList, read_list
 from iceberg_ds.spark.arrow_job import work_of
 
@@ -38,6 +37,7 @@ _BATCH_ROWS = 20_000
 # How many files a task has asked for at once; entries of a manifest take some kilobytes each while it is read.
 _AT_ONCE, _WAITING = 4, 16
 _KNOWN_FOLDERS = 4096
+_NOTHING = Recorded(entries=0, size_bytes=0)
 
 
 class Role(IntEnum):
@@ -51,7 +51,9 @@ class Role(IntEnum):
     MISSING = 5  # the same, and it does not exist
 
 
-COLUMNS = "role INT, place STRING, store STRING, path STRING, kind INT, size BIGINT, modified_ms BIGINT"
+COLUMNS = (
+    "role INT, place STRING, store STRING, path STRING, kind INT, size_bytes BIGINT, modified_ms BIGINT, entries BIGINT"
+)
 _SCHEMA = pa.schema(
     [
         ("role", pa.int32()),
@@ -59,11 +61,12 @@ _SCHEMA = pa.schema(
         ("store", pa.string()),
         ("path", pa.string()),
         ("kind", pa.int32()),
-        ("size", pa.int64()),
+        ("size_bytes", pa.int64()),
         ("modified_ms", pa.int64()),
+        ("entries", pa.int64()),
     ]
 )
-Row: TypeAlias = tuple[Role, str, str, str, int, int, int]
+Row: TypeAlias = tuple[Role, str, str, str, int, int, int, int]
 _Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 
@@ -91,7 +94,7 @@ class PlacePlan:
         """Return the row that says that a file could not be read."""
         is_missing = self.may_miss and isinstance(error, FileNotFoundError)
         text = mask_text(f"{file} {why_unreadable(error)}", self.io_properties)
-        return Role.MISSING if is_missing else Role.PROBLEM, "", "", text, 0, 0, 0
+        return Role.MISSING if is_missing else Role.PROBLEM, "", "", text, 0, 0, 0, 0
 
     @property
     def io(self) -> FileIO:
@@ -109,11 +112,12 @@ class Rows:
     def __init__(self, plan: PlacePlan) -> None:
         self._folder = lru_cache(_KNOWN_FOLDERS)(partial(Folder.of, rules=plan.rules, own=plan.own))
 
-    def row(self, role: Role, path: str, kind: int = 0, size: int = 0) -> Row:
+    def row(self, role: Role, path: str, kind: int = 0, recorded: Recorded = _NOTHING) -> Row:
         """Return a row about the file with a path."""
         folder, _, name = path.rpartition("/")
         found = self._folder(folder)
-        return role, found.place + name, found.store, path if role is not Role.KNOWN else "", kind, size, 0
+        known = path if role is not Role.KNOWN else ""
+        return role, found.place + name, found.store, known, kind, recorded.size_bytes, 0, recorded.entries
 
     def stored(self, file: StoredFile) -> Iterator[Row]:
         """Yield rows about a stored file: whether it may go, and whether it tells of others."""
@@ -121,9 +125,9 @@ class Rows:
         found = self._folder(folder)
         place = found.place + name
         if found.tells_of_others(name):
-            yield Role.TELLS, place, found.store, file.path, 0, 0, 0
+            yield Role.TELLS, place, found.store, file.path, 0, 0, 0, 0
         if not found.hides(name):
-            yield Role.FOUND, place, found.store, file.path, 0, file.size_bytes, file.modified_ms
+            yield Role.FOUND, place, found.store, file.path, 0, file.size_bytes, file.modified_ms, 0
 
 
 def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
@@ -134,7 +138,7 @@ def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
         assert isinstance(work, ManifestList)  # noqa: S101  # as the driver sends it
         try:
             manifests = read_list(plan.io, work)
-            return [of.row(Role.MANIFEST, used.manifest_path, size=live_files(used)) for used in manifests]
+            return [of.row(Role.MANIFEST, used.manifest_path, recorded=Recorded.of(used)) for used in manifests]
         except Exception as error:  # any error of a storage library or the Avro reader
             return [plan.problem(f"manifest list {work.path} of snapshot {work.snapshot_id}", error)]
 
@@ -150,20 +154,23 @@ def read_lists(plan: PlacePlan, batches: _Batches) -> _Batches:
 
 
 def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
-    """Yield a row for each live file of manifests, whose paths are given, and how many such files they had."""
+    """Yield a row for each live file of manifests, whose paths are given, and what their lists say of them."""
     of = Rows(plan)
 
-    def read(manifest: tuple[str, int]) -> list[Row]:
-        path, files = manifest
+    def read(manifest: tuple[str, int, int]) -> list[Row]:
+        path, *said = manifest
         try:
-            return [of.row(plan.role, file, content.value) for content, file in live_paths(plan.io, path, files)]
+            live = live_paths(plan.io, path, Recorded(*said))
+            return [of.row(plan.role, file, content.value) for content, file in live]
         except Exception as error:  # as above
             return [plan.problem(f"manifest {path}", error)]
 
     manifests = (
         manifest
         for batch in batches
-        for manifest in zip(*(batch.column(name).to_pylist() for name in ("path", "size")), strict=True)
+        for manifest in zip(
+            *(batch.column(name).to_pylist() for name in ("path", "entries", "size_bytes")), strict=True
+        )
     )
     found = in_parallel(read, manifests, at_once=_AT_ONCE, waiting=_WAITING)
     yield from _batches(row for rows in found for row in rows)

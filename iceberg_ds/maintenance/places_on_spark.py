@@ -143,7 +143,7 @@ class PlacesOnSpark:
             may_miss: Whether a manifest may be missing.
         """
         plan = replace(self.plan, role=role, may_miss=may_miss)
-        manifests = self.spread(lists.where(_is(Role.MANIFEST)).select("path", "size"), "path")
+        manifests = self.spread(lists.where(_is(Role.MANIFEST)).select("path", "entries", "size_bytes"), "path")
         return self._task(manifests, read_manifests, plan).unionByName(themselves(lists, role))
 
     def of_states(self, states: Sequence[State]) -> DataFrame:
@@ -153,8 +153,9 @@ class PlacesOnSpark:
             CheckFailedError: What they refer to is not known.
         """
         named = {path: None for state in states for path in state.own_files}
-        lists = {ManifestList(number, path) for state in states for number, path in state.snapshots if path is not None}
-        if any(path is None for state in states for _, path in state.snapshots):
+        every = [snapshot for state in states for snapshot in state.snapshots]
+        lists = {ManifestList(number, path, has_files) for number, path, has_files in every if path is not None}
+        if any(path is None for _, path, _ in every):
             raise unreadable_state(states[0], "snapshots of it, or of another state, have no manifest list")
         # A missing manifest or manifest list has expired together with its files; nothing else tells what they were.
         manifests = self.keep(self.lists(sorted(lists), may_miss=True))
@@ -208,10 +209,10 @@ class PlacesOnSpark:
     def grouped(self, rows: DataFrame) -> DataFrame:
         """Return a row for each place: the stores in which it is known and found, and what is not known.
 
-        The columns are `place`, `known` (stores), `found` (structs of store, modified_ms, size, path and kind),
+        The columns are `place`, `known` (stores), `found` (structs of store, modified_ms, size_bytes, path and kind),
         `problem` and `missing` (texts, or null).
         """
-        found = F.struct("store", "modified_ms", "size", "path", "kind")
+        found = F.struct("store", "modified_ms", "size_bytes", "path", "kind")
         return (
             self.spread(rows, "place")
             .groupBy("place")
@@ -321,11 +322,11 @@ def undecided(groups: DataFrame) -> DataFrame:
 def unknown_files(groups: DataFrame) -> DataFrame:
     """Return the found files that nothing refers to by their own store, each once as it was found last.
 
-    The columns are `place`, `store`, `modified_ms`, `size`, `path`, `kind` and `known`, the stores in which
+    The columns are `place`, `store`, `modified_ms`, `size_bytes`, `path`, `kind` and `known`, the stores in which
     something refers to their place.
     """
     one = groups.select("place", "known", F.explode("found").alias("one")).select("place", "known", "one.*")
-    newest = F.max(F.struct("modified_ms", "size", "path", "kind", "known")).alias("newest")
+    newest = F.max(F.struct("modified_ms", "size_bytes", "path", "kind", "known")).alias("newest")
     unknown = one.where(~F.array_contains("known", F.col("store")))
     return unknown.groupBy("place", "store").agg(newest).select("place", "store", "newest.*")
 

@@ -72,8 +72,13 @@ class AvroLayout(Generic[_T]):
     enums: Mapping[int, Callable[..., Enum]]
 
 
-def read_avro(file: InputFile, layout: AvroLayout[_T]) -> Iterator[_T]:
+def read_avro(file: InputFile, layout: AvroLayout[_T], *, has_blocks: bool = False) -> Iterator[_T]:
     """Yield the records of a file.
+
+    Args:
+        file: The file.
+        layout: What its records are read into.
+        has_blocks: Whether it must have a block: without one it was cut off right behind its header.
 
     Raises:
         ValueError: The file is no Avro file, or is damaged, or was cut off elsewhere than right behind a block.
@@ -86,6 +91,8 @@ def read_avro(file: InputFile, layout: AvroLayout[_T]) -> Iterator[_T]:
         if header.magic != MAGIC or _AVRO_SCHEMA not in header.meta:
             raise ValueError(f"{file.location} is no Avro file")
         reader, has_doubles = _decoding(header.meta[_AVRO_SCHEMA], layout)
+        if has_blocks and checked.tell() == len(content):
+            raise ValueError(f"{file.location} was cut off behind its header")
         while checked.tell() < len(content):
             count, block = checked.read_int(), checked.read(checked.read_int())
             if count < 0 or checked.read(SYNC_SIZE) != header.sync:

@@ -21,6 +21,7 @@ from functools import partial
 from io import BytesIO
 from itertools import chain, islice
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pyiceberg.avro.encoder import BinaryEncoder
 from pyiceberg.io import FileIO
@@ -246,6 +247,24 @@ def live_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     return [entry for entry in all_entries(io, manifest) if entry.status is not ManifestEntryStatus.DELETED]
 
 
+class Recorded(NamedTuple):
+    """What a manifest list says of a manifest.
+
+    Attributes:
+        entries: How many entries it has; 0 if the list does not say.
+        size_bytes: Its size in bytes.
+    """
+
+    entries: int
+    size_bytes: int
+
+    @classmethod
+    def of(cls, manifest: ManifestFile) -> Recorded:
+        """Return what a list says."""
+        counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+        return cls(sum(count for count in counts if count is not None), manifest.manifest_length)
+
+
 def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return all entries of `manifest`, removed files too, with inherited numbers and row ids filled in.
 
@@ -253,61 +272,54 @@ def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
         ValueError: It was cut off, or cannot be read.
     """
     entries = stored_entries(io, manifest)
-    live = [entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED]
-    if (reason := why_cut_off(manifest.manifest_path, len(live), live_files(manifest))) is not None:
-        raise ValueError(reason)
-    inherit_row_ids(live, manifest)
+    inherit_row_ids((entry for entry in entries if entry.status is not ManifestEntryStatus.DELETED), manifest)
     return entries
 
 
 def stored_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return all entries of `manifest`, removed files too, with inherited numbers, and row ids as they are stored.
 
-    Which row ids files inherit is up to each snapshot that lists the manifest: it may have given it others. Whether
-    there are as many entries as there were is not looked at.
+    Which row ids files inherit is up to each snapshot that lists the manifest: it may have given it others.
+
+    Raises:
+        ValueError: It was cut off, or cannot be read.
     """
-    entries = read_avro(io.new_input(manifest.manifest_path), _ENTRIES)
+    entries = list(read_avro(io.new_input(manifest.manifest_path), _ENTRIES))
+    _check_whole(io, manifest.manifest_path, len(entries), Recorded.of(manifest))
     return [_inherit_from_manifest(entry, manifest) for entry in entries]
 
 
-def live_files(manifest: ManifestFile) -> int:
-    """Return how many live files a manifest has at least, by the counts in its list."""
-    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
-
-
-def live_paths(io: FileIO, manifest_path: str, files: int) -> list[tuple[DataFileContent, str]]:
+def live_paths(io: FileIO, manifest_path: str, recorded: Recorded) -> list[tuple[DataFileContent, str]]:
     """Return what each live file of a manifest is, and its path.
 
     Args:
         io: Opens the table's storage.
         manifest_path: The manifest.
-        files: How many live files it has at least.
+        recorded: What its list says of it.
 
     Raises:
         ValueError: It was cut off, or cannot be read.
     """
-    found = [
+    entries = list(read_avro(io.new_input(manifest_path), _PATHS))
+    _check_whole(io, manifest_path, len(entries), recorded)
+    return [
         (DataFileContent(entry[_DATA_FILE][_CONTENT] or 0), entry[_DATA_FILE][_FILE_PATH])
-        for entry in read_avro(io.new_input(manifest_path), _PATHS)
+        for entry in entries
         if entry[_STATUS] is not ManifestEntryStatus.DELETED
     ]
-    if (reason := why_cut_off(manifest_path, len(found), files)) is not None:
-        raise ValueError(reason)
-    return found
 
 
-def why_cut_off(manifest_path: str, found: int, files: int) -> str | None:
-    """Return why a manifest was cut off behind a block: it lists fewer live files than it had; None if it does not.
+def _check_whole(io: FileIO, manifest_path: str, found: int, recorded: Recorded) -> None:
+    """Check that a manifest was not cut off right behind a block: it has fewer entries then, and is smaller.
 
-    Its size does not tell: Iceberg's procedure `rewrite_table_path` writes manifests anew, and leaves the old sizes in
-    lists.
+    One of them alone says less. Iceberg's procedure `rewrite_table_path` writes smaller manifests, and leaves the sizes
+    in the lists; some writers count more files in a list than there are.
 
-    Args:
-        manifest_path: The manifest.
-        found: How many live files it lists.
-        files: How many it had at least.
+    Raises:
+        ValueError: It was.
     """
-    return None if found >= files else f"{manifest_path} was cut off: it lists {found:,} live files, and had {files:,}"
+    if found < recorded.entries and len(io.new_input(manifest_path)) < recorded.size_bytes:
+        raise ValueError(f"{manifest_path} was cut off: it has {found:,} entries, and had {recorded.entries:,}")
 
 
 def draft_added(  # noqa: PLR0913, PLR0917  # most are seldom given

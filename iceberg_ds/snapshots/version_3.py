@@ -11,7 +11,7 @@ the manifest adds inherit them in their order, and the rows of a file in theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -230,35 +230,34 @@ class ManifestList(NamedTuple):
     Attributes:
         snapshot_id: Its snapshot.
         path: The file.
-        files: How many live files the snapshot has, data and delete files, by its summary; 0 if that is not known.
+        has_files: Whether the snapshot's summary says that it has data or delete files.
     """
 
     snapshot_id: int
     path: str
-    files: int = 0
+    has_files: bool = False
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> ManifestList:
         """Return the manifest list of a snapshot."""
-        summary = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-        said = [summary.get(total, "") for total in ("total-data-files", "total-delete-files")]
-        return cls(snapshot.snapshot_id, snapshot.manifest_list, sum(int(text) for text in said if text.isdecimal()))
+        summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        return cls(snapshot.snapshot_id, snapshot.manifest_list, says_files(summary))
+
+
+def says_files(summary: Mapping[str, object]) -> bool:
+    """Return whether the summary of a snapshot says that it has data or delete files."""
+    totals = (str(summary.get(total, "")) for total in ("total-data-files", "total-delete-files"))
+    return any(text.isdecimal() and int(text) for text in totals)
 
 
 def read_list(io: FileIO, listed: ManifestList) -> Iterator[ManifestFile]:
     """Yield the manifests of a manifest list of any version, with the fields of version 3.
 
     Raises:
-        ValueError: It is damaged, or names no manifest though its snapshot has files.
+        ValueError: It is damaged or cut off. One of a snapshot with files that ends behind its header was; of a list
+            without manifests that has a block, the totals in the summary are wrong, as increments of wrong ones are.
     """
-    is_empty = True
-    for manifest in read_avro(io.new_input(listed.path), _LISTED):
-        is_empty = False
-        yield manifest
-    if is_empty and listed.files:
-        raise ValueError(
-            f"{listed.path} was cut off: it names no manifest, and its snapshot has {listed.files:,} files"
-        )
+    yield from read_avro(io.new_input(listed.path), _LISTED, has_blocks=listed.has_files)
 
 
 def list_writer(

@@ -227,8 +227,8 @@ EXPIRY = (
     Mutation(
         name="a manifest that was cut off between two blocks is taken for one that lists less",
         file="snapshots/manifests.py",
-        before="    return None if found >= files else f",
-        after="    return None if found >= 0 else f",
+        before="    if found < recorded.entries and len(io",
+        after="    if found < 0 and len(io",
         tests=(
             "unit/inspect/test_orphans.py::test_nothing_is_deleted_while_less_is_listed_than_was_written",
             "unit/snapshots/test_manifest_reader.py::test_manifest_that_is_cut_off_anywhere_is_refused",
@@ -247,8 +247,8 @@ EXPIRY = (
     Mutation(
         name="a manifest list that was cut off behind its header is taken for that of an empty table",
         file="snapshots/version_3.py",
-        before="    if is_empty and listed.files:\n",
-        after="    if is_empty and listed.files < 0:\n",
+        before="has_blocks=listed.has_files)\n",
+        after="has_blocks=False)\n",
         tests=(
             "unit/inspect/test_orphans.py::test_nothing_is_deleted_while_less_is_listed_than_was_written",
             "unit/snapshots/test_manifest_reader.py::test_nothing_is_added_to_a_list_that_was_cut_off",
@@ -257,8 +257,8 @@ EXPIRY = (
     Mutation(
         name="tasks take a manifest that was cut off for one that lists less",
         file="maintenance/place_tasks.py",
-        before="live_paths(plan.io, path, files)]\n",
-        after="live_paths(plan.io, path, 0)]\n",
+        before="live_paths(plan.io, path, Recorded(*said))\n",
+        after="live_paths(plan.io, path, _NOTHING)\n",
         spark_tests=("integration/test_expiry_on_spark.py::test_manifest_that_cannot_be_read_leaves_all_files",),
     ),
     Mutation(

@@ -25,14 +25,16 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField
 from pyspark.sql import types as spark
 from support.tables.changes_by_others import plain_table
-from support.tables.damage import cut_off, header_bytes
+from support.tables.damage import cut_off, edit_list, edit_summary, header_bytes
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import Sink, local, rows
 
 from iceberg_ds.errors import CommitConflictError
 from iceberg_ds.io.files import file_io
 from iceberg_ds.snapshots import manifests
-from iceberg_ds.snapshots.manifests import ManifestLists, live_entries, live_files, live_manifests, live_paths
+from iceberg_ds.snapshots.manifests import ManifestLists, Recorded, live_entries, live_manifests, live_paths
+
+NOT_RECORDED = Recorded(entries=0, size_bytes=0)
 
 
 def partitioned(sink: Sink, kind: ice.PrimitiveType, spark_kind: spark.DataType, values: list[Any]) -> Table:
@@ -74,7 +76,7 @@ def test_paths_alone_are_those_of_the_entries(sink: Sink, version: str) -> None:
     assert any(used.deleted_files_count for used in manifests)
     for used in manifests:
         entries = [(one.data_file.content, one.data_file.file_path) for one in live_entries(table.io, used)]
-        assert live_paths(table.io, used.manifest_path, len(entries)) == entries
+        assert live_paths(table.io, used.manifest_path, Recorded.of(used)) == entries
 
 
 @pytest.fixture(params=["gzip", "uncompressed"])
@@ -87,25 +89,46 @@ def manifest(request: pytest.FixtureRequest, sink: Sink) -> ManifestFile:
     return live_manifests(sink.table().io, sink.table().current_snapshot())[0]
 
 
-def paths_in(content: bytes, path: Path, files: int = 0) -> list[tuple[DataFileContent, str]]:
+def paths_in(content: bytes, path: Path, recorded: Recorded = NOT_RECORDED) -> list[tuple[DataFileContent, str]]:
     """Return what a manifest of these bytes lists."""
     path.write_bytes(content)
-    return live_paths(file_io({}, str(path)), str(path), files)
+    return live_paths(file_io({}, str(path)), str(path), recorded)
 
 
 def test_manifest_that_is_cut_off_anywhere_is_refused(manifest: ManifestFile, tmp_path: Path) -> None:
     """It would seem to list fewer files, and the others be deleted, or left out of what is written in its place."""
     whole, path = local(manifest.manifest_path).read_bytes(), tmp_path / "cut.avro"
-    assert len(paths_in(whole, path, live_files(manifest))) == 1
+    assert len(paths_in(whole, path, Recorded.of(manifest))) == 1
 
     for size in range(len(whole)):
         with pytest.raises(ValueError, match="was cut off"):
-            paths_in(whole[:size], path, live_files(manifest))
+            paths_in(whole[:size], path, Recorded.of(manifest))
     silent = []
     for size in range(len(whole)):
         with contextlib.suppress(ValueError):
             silent.append((size, paths_in(whole[:size], path)))
     assert [found for _, found in silent] == [[]]  # right behind the header, as a file without a block is
+
+
+@pytest.mark.parametrize("recorded", [Recorded(entries=9, size_bytes=1), Recorded(entries=1, size_bytes=10**6)])
+def test_wrong_count_or_size_in_a_list_is_no_damage(manifest: ManifestFile, tmp_path: Path, recorded: Recorded) -> None:
+    """Writers that count wrongly, and copies that the runtime made, would be refused."""
+    assert len(paths_in(local(manifest.manifest_path).read_bytes(), tmp_path / "whole.avro", recorded)) == 1
+
+
+def test_list_without_manifests_is_no_damage_whatever_the_totals_say(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Totals count on from wrong ones: the table could never be written again."""
+    sink.append(1)
+    sink.overwrite([])
+    edit_list(sink, lambda _: [])
+    edit_summary(sink, -1, total_data_files="1")
+    monkeypatch.setattr(manifests, "KNOWN_LISTS", ManifestLists())
+
+    sink.append(2)
+
+    assert sink.ids() == [2]
 
 
 def test_damaged_frame_is_refused(manifest: ManifestFile, tmp_path: Path) -> None:
