@@ -40,9 +40,6 @@ class RowDigest:
         added = pc.sum(digest_rows(rows, _SEED)).as_py() or 0
         return RowDigest(self.count + rows.num_rows, (self.total + added) % _MODULUS)
 
-    def __add__(self, other: RowDigest) -> RowDigest:
-        return RowDigest(self.count + other.count, (self.total + other.total) % _MODULUS)
-
 
 def random_seeds() -> tuple[int, int]:
     """Return two seeds of `digest_rows` that cannot be known before, so that rows that collide cannot be prepared."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache, partial
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -157,7 +157,7 @@ def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
     """Yield a row for each live file of manifests, whose paths are given, and what their lists say of them."""
     of = Rows(plan)
 
-    def read(manifest: tuple[str, int, int]) -> list[Row]:
+    def read(manifest: tuple[Any, ...]) -> list[Row]:
         path, *said = manifest
         try:
             live = live_paths(plan.io, path, Recorded(*said))
@@ -165,14 +165,7 @@ def read_manifests(plan: PlacePlan, batches: _Batches) -> _Batches:
         except Exception as error:  # as above
             return [plan.problem(f"manifest {path}", error)]
 
-    manifests = (
-        manifest
-        for batch in batches
-        for manifest in zip(
-            *(batch.column(name).to_pylist() for name in ("path", "entries", "size_bytes")), strict=True
-        )
-    )
-    found = in_parallel(read, manifests, at_once=_AT_ONCE, waiting=_WAITING)
+    found = in_parallel(read, _tuples(batches), at_once=_AT_ONCE, waiting=_WAITING)
     yield from _batches(row for rows in found for row in rows)
 
 
@@ -198,8 +191,7 @@ def take_inventory(plan: PlacePlan, batches: _Batches) -> _Batches:
     own, of = tuple(plan.own), Rows(plan)
     yield from _batches(
         row
-        for batch in batches
-        for path, modified_ms in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        for path, modified_ms in _tuples(batches)
         if plan.rules.key(path).startswith(own)
         for row in of.stored(StoredFile(path=path, size_bytes=0, modified_ms=modified_ms))
     )
@@ -244,6 +236,11 @@ def look_around(plan: PlacePlan, batches: _Batches) -> _Batches:
 
 def _paths(batches: _Batches) -> Iterator[str]:
     return (path for batch in batches for path in batch.column("path").to_pylist())
+
+
+def _tuples(batches: _Batches) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of batches, with their columns in order."""
+    return (row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
 def _batches(rows: Iterable[Row]) -> _Batches:
