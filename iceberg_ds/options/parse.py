@@ -115,8 +115,12 @@ def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, 
     """Return the options of a function that takes the table as an argument, with the table among them.
 
     Raises:
-        OptionError: Option `table` names another table.
+        OptionError: The table is no text, or option `table` names another one.
     """
+    if not isinstance(table, str):
+        raise OptionError(
+            f"The table is a {type(table).__name__}, expected its identifier, a text such as 'db.events'."
+        )
     given = given_options(options)
     named, namespace = given.get("table", table), given.get("namespace")
     if _full_identifier(named, namespace) != _full_identifier(table, namespace):

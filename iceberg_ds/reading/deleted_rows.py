@@ -109,7 +109,7 @@ def as_words(tasks: Sequence[ScanTask], positions: Mapping[str, Sequence[int]]) 
 
     Args:
         tasks: The data files.
-        positions: As `deleted_positions` returns them; positions behind the end of a file are of no row.
+        positions: As `deleted_positions` returns them; positions that no row of a file has are passed over.
 
     Returns:
         The words of all files, and the number of the first word of each file by its path.
@@ -124,6 +124,6 @@ def as_words(tasks: Sequence[ScanTask], positions: Mapping[str, Sequence[int]]) 
 def _bits(positions: Iterable[int], words: int) -> bytearray:
     bits = bytearray(8 * words)
     for position in positions:
-        if position >> 3 < len(bits):
+        if 0 <= position >> 3 < len(bits):
             bits[position >> 3] |= 1 << (position & 7)
     return bits

@@ -225,6 +225,14 @@ def test_table_of_a_function_does_not_show_credentials_of_a_url() -> None:
     assert SECRET not in str(raised.value)
 
 
+def test_what_is_no_identifier_is_no_table() -> None:
+    """Some functions take the session first, and others the table: `re` would say what it expects."""
+    with pytest.raises(
+        OptionError, match=r"^The table is a dict, expected its identifier, a text such as 'db\.events'\.$"
+    ):
+        options_of_call({"password": "secret"}, None)  # type: ignore[arg-type]  # as a user might
+
+
 @pytest.mark.parametrize(
     "options",
     [
