@@ -355,6 +355,34 @@ def test_dataframe_is_written_by_spark(spark: SparkSession, sink: Sink, options:
     assert sink.ids() == list(range(100))
 
 
+@EXHAUSTIVE
+def test_copy_that_is_kept_by_a_stream_of_changes_is_the_table(
+    spark: SparkSession, sink: Sink, options: dict[str, str], tmp_path: Path
+) -> None:
+    """Rows of a copy in such a store would be lost, or stay although they were deleted."""
+    reading = {**options, "on-change": "changes", "keys": "id"}
+    keyed = {**options, "keys": "id", "operation-column": "_change_type", "sequence-by": "_change_ordinal"}
+
+    def copy() -> None:
+        changes = spark.readStream.format("icebergsource").options(**reading).load(NAME)
+        writer = changes.drop("_commit_snapshot_id", "_commit_timestamp").writeStream.format("icebergsink")
+        writer = writer.options(**keyed).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start("db.copy").awaitTermination()
+
+    def names(table: str) -> list[str]:
+        return [row["name"] for row in iceberg_ds.read(spark, table, options=options).sort("id").collect()]
+
+    sink.append(*range(6))
+    copy()
+    iceberg_ds.delete_from(NAME, "id = 1", spark, options=options)
+    iceberg_ds.update(NAME, {"name": "'two'"}, "id = 2", spark, options=options, mode="copy-on-write")
+    some = spark.createDataFrame([(3, "three"), (9, "nine")], "id BIGINT, name STRING")
+    iceberg_ds.upsert(some, NAME, keys="id", options=options)
+    copy()
+
+    assert names("db.copy") == names(NAME) == ["row 0", "two", "three", "row 4", "row 5", "nine"]
+
+
 def test_missing_bucket_is_named(sink: Sink, place: Place) -> None:
     """A user would not learn that the bucket is not there."""
     plan = sink.plan()
