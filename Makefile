@@ -171,7 +171,11 @@ bench-rewrites: $(TOOLS) $(PEER) ## Measure rewrites of data files beside rewrit
 
 .PHONY: bench-read
 bench-read: $(TOOLS) $(PEER) ## Measure reads beside Iceberg's own Spark runtime
-	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_read.py $(BENCH_ARGS)
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_read.py --files 10000,8 $(BENCH_ARGS)
+
+.PHONY: bench-source
+bench-source: $(TOOLS) $(PEER) ## Measure streams from table to table beside Iceberg's own Spark runtime
+	@$(WITH_JAVA) $(BIN)/python benchmarks/bench_source.py --keys 1000 --batches 20 $(BENCH_ARGS)
 
 .PHONY: bench-changes
 bench-changes: $(TOOLS) $(PEER) ## Measure reads of changes beside the changelog view of Iceberg's own Spark runtime

@@ -1,18 +1,18 @@
 """What does it take to read a table by iceberg_ds.read, beside Iceberg's own Spark runtime?
 
-    python benchmarks/bench_read.py --rounds 5 --rows 6000000 --files 8
+    python benchmarks/bench_read.py --rounds 5 --rows 6000000 --files 10000,8
 
-One warm session of the runtime's Spark has both. A table of `--rows` rows lies in `--files` files, the last number if
-there are several. It is read as it is, then with a hundredth of its rows deleted by position, by deletion vectors (a
-table of format version 3), and by equality deletes: by the runtime, by Spark's own Parquet reader, and, once without
-deletes, by Python tasks. Planning counts. The answers have to be the same. One round before is not counted.
+One warm session of the runtime's Spark has both. A table of `--rows` rows lies in so many files as the last number of
+`--files` says. It is read as it is, then with a hundredth of its rows deleted by position, by deletion vectors (a table
+of format version 3), and by equality deletes: by the runtime, by Spark's own Parquet reader, and, once without deletes,
+by Python tasks. If there is another number, a table of a tenth of the rows in so many files is read, whole and by a
+predicate that leaves few of them. Planning counts. The answers have to be the same. One round before is not counted.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from charts import Bar, Chart, draw
 from harness import (
@@ -33,7 +33,7 @@ from upsert_cases import TABLE, Bench, prepared
 QUESTION = "What does it take to read a table, beside Iceberg's own Spark runtime?"
 USES = {
     "rows": "of the table",
-    "files": "of the table: the last number",
+    "files": "of the table: the last number; of one with many files: the first",
     "rounds": "one more is run first, not counted",
 }
 VARIANTS: Mapping[str, str] = {
@@ -51,9 +51,14 @@ QUERIES: Mapping[str, str] = {
     "all columns": "",
 }
 PLAIN, POSITIONS, VECTORS, KEYS = "no deletes", "position deletes", "deletion vectors", "equality deletes"
+MANY = "many files"
 # At most so many times the runtime's time.
-_MARKS = {PLAIN: 1.0, POSITIONS: 1.2, VECTORS: 1.2, KEYS: 1.2}
-_OF_VERSION_3 = f"{TABLE}_v3"
+_MARKS = {PLAIN: 1.0, POSITIONS: 1.2, VECTORS: 1.2, KEYS: 1.2, MANY: 1.0}
+_OF_VERSION_3, _OF_MANY_FILES = f"{TABLE}_v3", f"{TABLE}_many"
+_SUMS, _RANGE = "sums of two columns", "a range of keys"
+# The range is handed to `read`, so that files are passed over.
+_OF_MANY: Mapping[str, str] = {_SUMS: QUERIES[_SUMS], _RANGE: "SELECT count(*), sum(units) FROM rows_read"}
+_FEW_KEYS = "id BETWEEN 10000 AND 12000"
 _HUNDREDTH = "pmod(xxhash64(id), 100) = 0"
 
 
@@ -77,12 +82,20 @@ def _delete_by_key(bench: Bench, settings: Settings) -> None:
     bench.write("ours", "hundredth")
 
 
-# What is done to the table before it is read; each begins with the snapshot without deletes.
-_CASES: Mapping[str, tuple[Callable[[Bench, Settings], None] | None, str]] = {
-    PLAIN: (None, TABLE),
-    POSITIONS: (_delete_by_position, TABLE),
-    VECTORS: (_delete_by_vector, _OF_VERSION_3),
-    KEYS: (_delete_by_key, TABLE),
+def _fill_many(bench: Bench, settings: Settings) -> None:
+    columns = f"SELECT * FROM {TABLE} LIMIT 0"  # noqa: S608  # no outside input
+    bench.sql(f"CREATE TABLE {_OF_MANY_FILES} USING iceberg AS {columns}")
+    bench.sql(f"ALTER TABLE {_OF_MANY_FILES} SET TBLPROPERTIES ('write.distribution-mode' = 'none')")
+    bench.session.ask("fill", table=_OF_MANY_FILES, rows=settings.rows // 10, files=settings.files[0])
+
+
+# What is done before the table is read, and its queries; each begins with the snapshot without deletes.
+_CASES: Mapping[str, tuple[Callable[[Bench, Settings], None] | None, str, Mapping[str, str]]] = {
+    PLAIN: (None, TABLE, QUERIES),
+    POSITIONS: (_delete_by_position, TABLE, QUERIES),
+    VECTORS: (_delete_by_vector, _OF_VERSION_3, QUERIES),
+    KEYS: (_delete_by_key, TABLE, QUERIES),
+    MANY: (_fill_many, _OF_MANY_FILES, _OF_MANY),
 }
 
 
@@ -93,14 +106,16 @@ def measure(bench: Bench, settings: Settings) -> list[Sample]:
         RuntimeError: The answers differ.
     """
     samples = []
-    for case, (prepare, table) in _CASES.items():
+    for case, (prepare, table, queries) in _CASES.items():
+        if case == MANY and len(settings.files) == 1:
+            continue
         bench.set_back(bench.base, expires=False)
         if prepare is not None:
             prepare(bench, settings)
         names = [name for name in VARIANTS if name != "python" or case == PLAIN]
         for number in range(settings.rounds + 1):
             shift = number % len(names)
-            for query, statement in QUERIES.items():
+            for query, statement in queries.items():
                 answers = set()
                 for variant in (*names[shift:], *names[:shift]):
                     sample = _sample(bench, table, variant, (case, query, statement), number)
@@ -114,7 +129,10 @@ def measure(bench: Bench, settings: Settings) -> list[Sample]:
 def _sample(bench: Bench, table: str, variant: str, what: tuple[str, str, str], number: int) -> Sample:
     case, query, statement = what
     load = load_average()
-    measured = bench.session.ask("read", table=table, variant=variant, query=statement, options=bench.place.options)
+    where = _FEW_KEYS if (case, query) == (MANY, _RANGE) else None
+    measured = bench.session.ask(
+        "read", table=table, variant=variant, query=statement, options=bench.place.options, where=where
+    )
     seconds = measured.pop("seconds")
     print(f"round {number}, {case}, {query}, {variant}: {seconds:.2f} s", flush=True)
     details = {**measured, "load_before": load}
@@ -155,7 +173,7 @@ def report(settings: Settings, samples: Sequence[Sample], versions: dict[str, st
             (
                 f"{settings.rounds} rounds, local[2], all in turn in a warm session: Spark {versions['spark']}, "
                 f"Iceberg {versions['iceberg']}. A table of {settings.rows:,} rows in {settings.files[-1]:,} files, a "
-                "hundredth of the rows deleted."
+                f"hundredth of the rows deleted; many files: {settings.rows // 10:,} rows in {settings.files[0]:,}."
             ),
         ),
     )
@@ -176,7 +194,6 @@ def chart(samples: Sequence[Sample]) -> Chart:
 def main() -> None:
     """Measure, report and draw."""
     settings = parse_arguments(QUESTION, USES)
-    settings = replace(settings, files=settings.files[-1:])
     host = machine()
     begun = time.monotonic()
     with (

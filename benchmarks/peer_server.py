@@ -128,8 +128,14 @@ class PeerServer:
         source = self._spark.readStream.format("rate-micro-batch").options(
             rowsPerBatch=load["rows"], numPartitions=load["tasks"]
         )
+        return self._stream_of(source.load(), sink, table, options, load)
+
+    def _stream_of(
+        self, rows: DataFrame, sink: str, table: str, options: dict[str, str], load: dict[str, int]
+    ) -> dict[str, Any]:
+        """Run micro-batches of rows, as `stream` does."""
         checkpoint = self._folder / f"checkpoint-{time.monotonic_ns()}"
-        writer = source.load().writeStream.format(sink).options(**options)
+        writer = rows.writeStream.format(sink).options(**options)
         writer = writer.option("checkpointLocation", str(checkpoint))
         # `toTable` would take the table from the session's catalog, and so write with the runtime, whatever the format.
         query = writer.toTable(table) if sink == RUNTIME else writer.start(table)

@@ -1,10 +1,12 @@
-"""The session of `bench_read.py` and `bench_changes.py`: that of `upsert_server.py`, which also reads tables."""
+"""The session of the benchmarks of reads: that of `upsert_server.py`, which also reads tables and copies them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import remote
+from peer_server import RUNTIME
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from upsert_server import UpsertServer
@@ -17,7 +19,9 @@ ROWS = "rows_read"
 class ReadServer(UpsertServer):
     """The session and what it can be told beside writes."""
 
-    def read(self, table: str, variant: str, query: str, options: Mapping[str, str]) -> dict[str, float]:
+    def read(
+        self, table: str, variant: str, query: str, options: Mapping[str, str], where: str | None = None
+    ) -> dict[str, float]:
         """Run a query over the rows of a table, planning included; return as `timed`.
 
         Args:
@@ -25,10 +29,11 @@ class ReadServer(UpsertServer):
             variant: `jvm` for the runtime; else the reader of `iceberg_ds.read`.
             query: A statement over `rows_read`; empty to read all columns of all rows.
             options: The options that lead to the table.
+            where: The rows that are read; None for all.
         """
 
         def work() -> None:
-            frame = self._frame(table, variant, options)
+            frame = self._frame(table, variant, options, where)
             if not query:
                 frame.write.format("noop").mode("overwrite").save()
                 return
@@ -60,6 +65,24 @@ class ReadServer(UpsertServer):
         self._answer = []
         return self._timed(work)
 
+    def copy(
+        self, table: str, variant: str, target: str, options: dict[str, str], load: dict[str, int]
+    ) -> dict[str, Any]:
+        """Copy a table by a stream, one file in a micro-batch, and return as `stream`.
+
+        Args:
+            table: The table.
+            variant: `jvm` for source and sink of the runtime, or `ours`.
+            target: The table that the rows go to.
+            options: The options that lead to the tables.
+            load: How many `warming` micro-batches are not counted, and how many `batches` are.
+        """
+        source, sink = (RUNTIME, RUNTIME) if variant == "jvm" else ("icebergsource", "icebergsink")
+        given = {} if variant == "jvm" else options
+        reader = self._spark.readStream.format(source).options(**given)
+        rows = reader.option("streaming-max-files-per-micro-batch", "1").load(table)
+        return self._stream_of(rows, sink, target, given, load)
+
     def answer(self) -> list[list[str]]:
         """Return what the last query answered."""
         return self._answer
@@ -73,10 +96,11 @@ class ReadServer(UpsertServer):
         self._spark.sql(call)
         return self._spark.table("seen")
 
-    def _frame(self, table: str, variant: str, options: Mapping[str, str]) -> DataFrame:
+    def _frame(self, table: str, variant: str, options: Mapping[str, str], where: str | None) -> DataFrame:
         if variant == "jvm":
-            return self._spark.table(table)
-        return iceberg_ds.read(self._spark, table, options=options, reader=variant)  # type: ignore[arg-type]  # given
+            rows = self._spark.table(table)
+            return rows if where is None else rows.where(where)
+        return iceberg_ds.read(self._spark, table, options=options, reader=variant, where=where)  # type: ignore[arg-type]  # given
 
 
 if __name__ == "__main__":
