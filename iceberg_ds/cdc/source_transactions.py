@@ -39,7 +39,7 @@ class Split:
     held: pa.Table
 
 
-def split_transactions(feed: pa.Table, *, has_ends: bool) -> Split:
+def split_transactions(feed: pa.Table, *, has_ends: bool, has_counts: bool) -> Split:
     """Divide all rows that are there into those that may be passed on and those that are held.
 
     With rows that say where transactions end, a transaction is whole if its end is there, and with it at least as many
@@ -50,15 +50,17 @@ def split_transactions(feed: pa.Table, *, has_ends: bool) -> Split:
     Args:
         feed: The rows, in any order, with the columns `FACTS`.
         has_ends: Whether the feed has rows that say where transactions end.
+        has_counts: Whether these say how many rows the transaction has.
 
     Raises:
-        RefusedRowsError: Rows have no position.
+        RefusedRowsError: Rows have no position, or rows of ends do not say of which transaction, or of how many rows.
     """
     if unplaced := feed[POSITION].null_count:
         raise RefusedRowsError(
             f"Cannot keep transactions whole: {unplaced} of {len(feed)} rows have a null in the column of positions. "
             "Give every row, also where a transaction ends, its place in the feed."
         )
+    _check_ends(feed, has_counts=has_counts)
     ended = _ended(feed, has_ends=has_ends)
     is_short = pc.less(ended["rows"], pc.fill_null(ended["expected"], 0))
     barrier = pc.min(ended["end"].filter(is_short))
@@ -71,6 +73,22 @@ def split_transactions(feed: pa.Table, *, has_ends: bool) -> Split:
     is_row = pc.invert(pc.fill_null(feed[IS_END], fill_value=False))
     rows = feed.drop_columns([*FACTS])
     return Split(whole=rows.filter(pc.and_(is_whole, is_row)), held=feed.filter(pc.invert(is_whole)))
+
+
+def _check_ends(feed: pa.Table, *, has_counts: bool) -> None:
+    ends = feed.filter(pc.fill_null(feed[IS_END], fill_value=False))
+    if unnamed := ends[TRANSACTION].null_count:
+        raise RefusedRowsError(
+            f"Cannot keep transactions whole: {unnamed} rows that say where a transaction ends have a null in the "
+            "column of transactions. Let them say which one ends: its rows would be held for ever."
+        )
+    uncounted = pc.sum(pc.less(pc.fill_null(ends[COUNT], -1), 0)).as_py() if has_counts else 0
+    if uncounted:
+        raise RefusedRowsError(
+            f"Cannot keep transactions whole: {uncounted} rows that say where a transaction ends have a null or a "
+            "number below 0 in the column of counts. Let each say how many rows its transaction has, or leave count "
+            "out if all rows stand before the end."
+        )
 
 
 def _ended(feed: pa.Table, *, has_ends: bool) -> pa.Table:

@@ -141,32 +141,36 @@ def _none_without_first(writes: Sequence[TableWrite]) -> str:
 def check_apart(catalog: CatalogClient, writes: Sequence[TableWrite], first: Sequence[TableWrite] = ()) -> None:
     """Refuse two writes to one table: one would be taken for a repetition of the other.
 
-    Of the writes that land first, only those of one writer are refused.
+    Of the writes that land first, only those of one writer are refused: their table takes no other rows.
 
     Raises:
         OptionError: Names the table; nothing was committed.
     """
     seen: dict[tuple[str, str | None], str] = {}
+    landing_first: dict[str, str] = {}
     everything = [*first, *writes]
     # Some catalogs take names for one that differ in case alone; a table that is not there yet has no UUID to tell.
     new = {write.table.lower() for write in everything if write.commits[0].write.new_table is not None}
     for number, write in enumerate(everything):
-        name = write.table.lower() if write.table.lower() in new else write.table
-        identity = write.commits[0].write
-        writer = None if identity.numbered is None else identity.numbered.writer
-        if not catalog.takes_many_tables and writer is None and _is_plain_append(identity):
-            continue  # one lands after the other, and nothing tells them to be one
-        by = writer if number < len(first) or not catalog.takes_many_tables else None
-        for key in (name, identity.table_uuid):
-            if (key, by) in seen:
+        identity, is_first = write.commits[0].write, number < len(first)
+        keys = (write.table.lower() if write.table.lower() in new else write.table, identity.table_uuid)
+        by = None if identity.numbered is None else identity.numbered.writer
+        if catalog.takes_many_tables and not is_first:
+            by = None
+        for key in keys:
+            other = seen.get((key, by)) if is_first else landing_first.get(key, seen.get((key, by)))
+            if other is not None:
                 raise OptionError(
                     f"Cannot write to {write.table}, nothing was committed: rows come to this table in two ways, also "
-                    f"as {seen[key, by]}, and it gets one snapshot of an epoch. A quarantine table takes no other "
+                    f"as {other}, and it gets one snapshot of an epoch. A quarantine table takes no other "
                     "rows, and a table is to be named in one way, in upper and lower case, too, for example by "
                     "lower() of the names in the rows."
                 )
-        for told in {by, None} if catalog.takes_many_tables else {by}:
-            seen[name, told] = seen[identity.table_uuid, told] = write.table
+        if is_first:
+            landing_first |= dict.fromkeys(keys, write.table)
+        if catalog.takes_many_tables or by is not None or not _is_plain_append(identity):
+            # Else one lands after the other, and nothing tells them to be one.
+            seen |= {(key, by): write.table for key in keys}
 
 
 def _is_plain_append(write: WriteIdentity) -> bool:

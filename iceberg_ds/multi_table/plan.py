@@ -21,7 +21,7 @@ from iceberg_ds.multi_table.cut_table import refuse_other_use, refuse_unfit_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import NewTables, RoutedPlan, TablePlan
-from iceberg_ds.planning.columns import columns_named, columns_there
+from iceberg_ds.planning.columns import columns_named, columns_there, filled_twice
 from iceberg_ds.planning.decide import check_load, plan_branches, unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
 from iceberg_ds.table.names import AmbiguousNameError, find_position, find_positions, identifier_text, parse_identifier
@@ -123,6 +123,8 @@ def _route_column(options: RouteOptions, dataframe: StructType) -> str:
     """Return the DataFrame's name of the column that names the table of each row; check what tables share."""
     if doubled := sorted({name for name in dataframe.names if dataframe.names.count(name) > 1}):
         raise SchemaMismatchError(f"Cannot write to several tables: several columns are named {', '.join(doubled)}.")
+    if problems := filled_twice(options.of_all, dataframe.names):
+        raise OptionError(f"Cannot write to several tables: {'; '.join(problems)}.")
     if (timed := options.of_all.event_time_column) is not None:
         _find(options, dataframe, "event-time-column", timed)
     column = _find(options, dataframe, "route-by", options.column)

@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.types import PrimitiveType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -161,7 +163,7 @@ def requeue(
                 f"snapshot-property.{_CALL_KEY}": call,
                 f"snapshot-property.{REQUEUED_SINCE_KEY}": since,
             }
-            frame = _frame(spark, kept, transform)
+            frame = _frame(spark, kept, transform, target.history.metadata.schema())
             frame.write.format("icebergsink").options(**{**given, **own}).mode("append").save()
             sent[version] = kept.num_rows
         written = _written(catalog.load_table(parsed.table).metadata, call) if sent else []
@@ -454,7 +456,12 @@ def _live(quarantine: Table, head: Snapshot) -> Iterator[ManifestEntry]:
 def _rows(quarantine: Table, file: DataFile) -> pa.Table:
     """Return the rows of a file that are of a table; others have in column `table` what only looks like its name."""
     with quarantine.io.new_input(file.file_path).open() as opened:
-        found = pq.read_table(opened).select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+        found = pq.read_table(opened)
+    columns = {name.lower(): name for name in found.column_names}
+    if missing := [name for name in QUARANTINE_SCHEMA.names if name not in columns]:
+        raise _unsure(quarantine, f"its column '{missing[0]}' was renamed or dropped")
+    found = found.select([columns[name] for name in QUARANTINE_SCHEMA.names])
+    found = found.rename_columns(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
     return found.filter(pc.invert(pc.starts_with(found.column("reason"), f"{Reason.ROUTE.value}: ")))
 
 
@@ -462,13 +469,17 @@ def _of_tables(found: pa.Table, names: Iterable[str]) -> pa.Table:
     return found.filter(pc.is_in(found.column("table"), pa.array(names, pa.string())))
 
 
-def _frame(spark: SparkSession, kept: pa.Table, transform: Callable[[DataFrame], DataFrame] | None) -> DataFrame:
+def _frame(
+    spark: SparkSession, kept: pa.Table, transform: Callable[[DataFrame], DataFrame] | None, schema: Schema
+) -> DataFrame:
     if transform is not None:
         columns = StructType.fromJson(json.loads(QUARANTINE_COLUMNS))
         rows = [tuple(row[name] for name in columns.names) for row in kept.to_pylist()]
         return transform(spark.createDataFrame(rows, columns))
     texts = [row_texts(text) for text in kept.column("row").to_pylist()]
-    names = list(dict.fromkeys(name for row in texts for name in row))
+    # Rows that have nulls alone name no column, and a DataFrame has one.
+    some = next((field for field in schema.fields if isinstance(field.field_type, PrimitiveType)), schema.fields[0])
+    names = list(dict.fromkeys(name for row in texts for name in row)) or [some.name]
     of_text = StructType([StructField(name, StringType()) for name in names])
     return spark.createDataFrame([tuple(row.get(name) for name in names) for row in texts], of_text)
 

@@ -178,6 +178,7 @@ class Transaction:
         self._version = version
         self._lines: list[_Line] = []
         self._begun: list[tuple[str, ...]] = []  # the tables of all lines, in their order
+        self._quarantines: list[tuple[str, ...]] = []
         self._lock = Lock()
         self._catalog: CatalogClient | None = None
         self._of_cut: SinkOptions | None = None  # the options of the first line, if they ask for a cut
@@ -346,6 +347,9 @@ class Transaction:
             if parsed.table in self._begun:
                 raise _twice(identifier_text(parsed.table))
             self._begun.append(parsed.table)
+            self._quarantines += [] if parsed.quarantine is None else [parsed.quarantine]
+            if both := set(self._begun).intersection(self._quarantines):
+                raise _kept_for_bad_rows(identifier_text(both.pop()))
         return parsed
 
     def _numbered(self, df: DataFrame, table: str) -> dict[str, str]:
@@ -460,6 +464,13 @@ def _twice(table: str) -> OptionError:
     return OptionError(
         f"Cannot write to {table} twice in one transaction: a table gets one snapshot of it. Write one DataFrame, such "
         "as the union of both, or write in two transactions."
+    )
+
+
+def _kept_for_bad_rows(table: str) -> OptionError:
+    return OptionError(
+        f"Cannot write to {table} in this transaction: it is the quarantine table of one of its lines, and takes no "
+        "other rows. Name another one in option 'quarantine-table', or write to it in another transaction."
     )
 
 

@@ -107,8 +107,14 @@ def is_known(key: str) -> bool:
 
 
 def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the options given to a function of the package in the form in which Spark passes them."""
-    return {key.lower(): str(value) for key, value in (options or {}).items()}
+    """Return the options given to a function of the package in the form in which Spark passes them, without nulls.
+
+    Raises:
+        OptionError: They are no mapping.
+    """
+    if options is not None and not isinstance(options, Mapping):
+        raise OptionError(f"The options are a {type(options).__name__}, expected a dictionary of names and values.")
+    return {str(key).lower(): str(value) for key, value in (options or {}).items() if value is not None}
 
 
 def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, str]:

@@ -118,6 +118,7 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
         OptionError: An option of a table is unknown, or one for all tables; names every such option at once. Or a
             table's columns cannot be parsed.
     """
+    _refuse_signs(options)
     namespace = options.route_namespace or ()
     patterns = options.route_tables or (f"{identifier_text(namespace)}.*",)
     plain = {key: value for key, value in raw.items() if not key.startswith(_OF_ROUTE) and key not in _NOT_OF_A_TABLE}
@@ -125,7 +126,7 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
     route = RouteOptions(
         of_all=options,
         rule=RouteRule(namespace=namespace, template=options.route_table_template, patterns=patterns),
-        columns={_full(table, namespace): _columns(table, text) for table, text in options.route_columns.items()},
+        columns=_own_columns(options.route_columns, namespace),
         _plain=None if broken_rules(without_own) else without_own,
         _raw=plain,
         _own=_own_options(options.route_options, namespace),
@@ -133,6 +134,19 @@ def parse_route(raw: Mapping[str, str], options: SinkOptions) -> RouteOptions:
     route = replace(route, rule=_with_kept(route))
     _refuse_unused(options, route)
     return route
+
+
+def _refuse_signs(options: SinkOptions) -> None:
+    """Refuse names in which the sign of patterns stands: other tables would be taken for those that they name."""
+    named = {"route-namespace": options.route_namespace, "quarantine-table": options.quarantine_table}
+    problems = [
+        f"'{option}' is {identifier_text(levels)}: '{ANY}' stands for any characters in 'route-tables' alone. Give a "
+        "name without it"
+        for option, levels in named.items()
+        if levels is not None and any(ANY in level for level in levels)
+    ]
+    if problems:
+        raise _refusal(problems)
 
 
 def _refuse_unused(options: SinkOptions, route: RouteOptions) -> None:
@@ -197,9 +211,22 @@ def _own_options(given: Mapping[str, str], namespace: Sequence[str]) -> dict[str
         if option in _OF_ALL or option.startswith((CATALOG_PREFIX, _OF_ROUTE)):
             hint = "; put the name of a table called catalog in backticks" if option.startswith(CATALOG_PREFIX) else ""
             problems.append(f"'{ROUTE_OPTIONS_PREFIX}{key}': '{option}' is one for all tables of a write{hint}")
-        own.setdefault(_full(table, namespace), {})[option] = value
+        of_table = own.setdefault(_full(table, namespace), {})
+        if option in of_table:
+            problems.append(f"'{ROUTE_OPTIONS_PREFIX}{key}': '{option}' of this table is given twice. Drop one of them")
+        of_table[option] = value
     if problems:
         raise _refusal(problems)
+    return own
+
+
+def _own_columns(given: Mapping[str, str], namespace: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    own: dict[str, tuple[str, ...]] = {}
+    for table, text in given.items():
+        full = _full(table, namespace)
+        if full in own:
+            raise _refusal([f"'{ROUTE_COLUMNS_PREFIX}{table}': columns of {full} are given twice. Drop one of them"])
+        own[full] = _columns(table, text)
     return own
 
 

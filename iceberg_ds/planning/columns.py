@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 
@@ -125,6 +125,19 @@ def _framed(columns: StructType) -> Schema:
     return Schema(*(NestedField(next(ids), c.name, _type(c.dataType, ids), required=False) for c in columns))
 
 
+def filled_twice(options: SinkOptions, names: Sequence[str]) -> list[str]:
+    """Return what is wrong with columns of a DataFrame that the sink is to fill in, a text for each."""
+    filled = dict.fromkeys(options.metadata_columns, "metadata-columns")
+    if options.on_bad_row == "null":
+        filled[ERRORS] = "on-bad-row"
+    return [
+        f"column '{names[position]}' is in the DataFrame, and option '{option}' fills it in: rename it, or drop one of "
+        "them"
+        for name, option in filled.items()
+        if (position := _position(options, name, names)) is not None
+    ]
+
+
 def columns_named(options: SinkOptions, dataframe: StructType) -> set[str]:
     """Return the columns of a DataFrame that options name, so that a write reads them, with values in them or not."""
     sources = [
@@ -231,7 +244,7 @@ class WrittenColumns:
         if asked is None:
             marked = (column for column in self._dataframe if _WATERMARK in column.metadata)
             return next((column.name for column in marked if isinstance(column.dataType, _TIME)), None)
-        position = self._position(asked, self._dataframe.names)
+        position = _position(self._options, asked, self._dataframe.names)
         if position is None:
             reason = f"the DataFrame has no such column: it has {', '.join(self._dataframe.names)}"
         elif not isinstance((column := self._dataframe[position]).dataType, _TIME):
@@ -276,7 +289,7 @@ class WrittenColumns:
         added = [StructField(name, _METADATA_TYPES[name]) for name in self._options.metadata_columns]
         if self._options.on_bad_row == "null":
             added.append(StructField(ERRORS, _ERRORS_TYPE))
-        if mark is not None and self._position(mark.column, self._dataframe.names) is None:
+        if mark is not None and _position(self._options, mark.column, self._dataframe.names) is None:
             added.append(StructField(mark.column, _mark_type(mark)))
         sent = self._cast(self._with_variants(self._sent(table), table), table)
         columns = StructType([*sent, *added]) if added else sent
@@ -319,7 +332,7 @@ class WrittenColumns:
     def _sent(self, table: Schema | None) -> StructType:
         """Return the columns of the DataFrame that are written."""
         names = self._dataframe.names
-        position = self._position(self._options.operation_column, names)
+        position = _position(self._options, self._options.operation_column, names)
         if position is None or (table is not None and self._find(names[position], table) is not None):
             return self._dataframe
         return StructType([column for number, column in enumerate(self._dataframe) if number != position])
@@ -365,15 +378,7 @@ class WrittenColumns:
 
     def _mark(self, table: Schema | None) -> DeleteMark | None:
         """Return the column that marks deleted rows; refuse columns that cannot be filled in."""
-        filled = dict.fromkeys(self._options.metadata_columns, "metadata-columns")
-        if self._options.on_bad_row == "null":
-            filled[ERRORS] = "on-bad-row"
-        problems = [
-            f"column '{self._dataframe.names[position]}' is in the DataFrame, and option '{option}' fills it "
-            "in: rename it, or drop one of them"
-            for name, option in filled.items()
-            if (position := self._position(name, self._dataframe.names)) is not None
-        ]
+        problems = filled_twice(self._options, self._dataframe.names)
         mark = self._mark_in(table, problems)
         if problems:
             raise OptionError(f"Cannot write to {self._name}: {'; '.join(problems)}.")
@@ -383,7 +388,7 @@ class WrittenColumns:
         name = self._options.soft_delete_column
         if name is None:
             return None
-        position = self._position(name, self._dataframe.names)
+        position = _position(self._options, name, self._dataframe.names)
         sent = None if position is None else self._dataframe[position]
         if sent is not None and not isinstance(sent.dataType, tuple(map(type, _MARK_TYPES.values()))):
             problems.append(f"column '{sent.name}' is {sent.dataType.simpleString()} in the DataFrame: {_EXPECTED}")
@@ -405,14 +410,15 @@ class WrittenColumns:
         )
 
     def _find(self, name: str, table: Schema) -> NestedField | None:
-        position = self._position(name, [field.name for field in table.fields])
+        position = _position(self._options, name, [field.name for field in table.fields])
         return None if position is None else table.fields[position]
 
-    def _position(self, name: str | None, names: list[str]) -> int | None:
-        try:
-            return None if name is None else find_position(name, names, case_sensitive=self._options.case_sensitive)
-        except AmbiguousNameError:  # refused where the columns are compared
-            return None
+
+def _position(options: SinkOptions, name: str | None, names: Sequence[str]) -> int | None:
+    try:
+        return None if name is None else find_position(name, names, case_sensitive=options.case_sensitive)
+    except AmbiguousNameError:  # refused where the columns are compared
+        return None
 
 
 # Spark marks the column of a watermark by this key of its metadata.

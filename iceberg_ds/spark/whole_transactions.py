@@ -85,8 +85,8 @@ def whole_transactions(  # noqa: PLR0913  # most are given by name
 
     Raises:
         OptionError: `changes` is no stream, a column has another type, `count` is given without `end`, or
-            `max_held_bytes` is out of range. An executor raises `RefusedRowsError` if more is held, or a row has no
-            position.
+            `max_held_bytes` is out of range. An executor raises `RefusedRowsError` if more is held, a row has no
+            position, or a row of `end` has no transaction, or no count where `count` is given.
         SchemaMismatchError: A column is missing, or several have one name, or a name that this function needs itself.
             An executor raises it if held rows do not fit the columns of a query that was started again.
     """
@@ -114,7 +114,7 @@ def whole_transactions(  # noqa: PLR0913  # most are given by name
     # Spark's `mapInArrow` takes a dot in the name of a column for that of a field.
     numbered = placed.toDF(*map(str, range(len(placed.columns))))
     pack = partial(_pack, names=placed.columns)
-    split = partial(_split, has_ends=end is not None, max_held_bytes=max_held_bytes)
+    split = partial(_split, has_ends=end is not None, has_counts=count is not None, max_held_bytes=max_held_bytes)
     with without_pandas_warning():
         packed = numbered.mapInArrow(pack, f"{_ROWS} BINARY").withColumn(_GROUP, F.lit(0))
         released = packed.groupBy(_GROUP).applyInPandasWithState(
@@ -161,6 +161,7 @@ def _split(
     state: GroupState,
     *,
     has_ends: bool,
+    has_counts: bool,
     max_held_bytes: int,
 ) -> Iterator[pd.DataFrame]:
     """Yield the rows that may be passed on, of those that were held and those that came, and hold the rest."""
@@ -168,7 +169,7 @@ def _split(
 
     new = pa.concat_tables([from_bytes(written) for frame in frames for written in frame[_ROWS]])
     held = from_bytes(state.get[0]) if state.exists else None
-    split = split_transactions(held_and_new(held, new), has_ends=has_ends)
+    split = split_transactions(held_and_new(held, new), has_ends=has_ends, has_counts=has_counts)
     kept = to_bytes(split.held)
     if len(split.held) and len(kept) > max_held_bytes:
         raise RefusedRowsError(_too_many(split.held, len(kept), max_held_bytes))

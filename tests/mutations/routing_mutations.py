@@ -90,9 +90,16 @@ ROUTING = (
     Mutation(
         name="of two writes into one table without a number the second replaces the first",
         file="commit/together.py",
-        before="        if not catalog.takes_many_tables and writer is None and _is_plain_append(identity):\n",
-        after="        if not catalog.takes_many_tables and writer is None:\n",
+        before="        if catalog.takes_many_tables or by is not None or not _is_plain_append(identity):\n",
+        after="        if catalog.takes_many_tables or by is not None:\n",
         tests=("unit/multi_table/test_route_edges.py::test_catalog_that_heeds_no_case_gets_no_half_batch",),
+    ),
+    Mutation(
+        name="a quarantine table takes other rows where tables are committed one after the other",
+        file="commit/together.py",
+        before="landing_first.get(key, seen.get((key, by)))",
+        after="seen.get((key, by))",
+        tests=("unit/commit/test_together.py::test_table_that_lands_first_takes_no_other_rows",),
     ),
     Mutation(
         name="a column of a table goes when the rows that the driver writes have no values in it",

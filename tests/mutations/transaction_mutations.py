@@ -129,6 +129,13 @@ TRANSACTIONS = (
         tests=(_SEVERAL,),
     ),
     Mutation(
+        name="an end that counts no rows ends its transaction",
+        file="cdc/source_transactions.py",
+        before="    if uncounted:\n",
+        after="    if not ends:\n",
+        tests=("properties/test_whole_transactions.py::test_end_that_does_not_say_what_has_ended_is_refused",),
+    ),
+    Mutation(
         name="a transaction of the source ends where its end came last",
         file="cdc/source_transactions.py",
         before='    end_of = "min" if has_ends else "max"\n',

@@ -74,7 +74,7 @@ def run(parts: list[list[dict[str, object]]], *, has_ends: bool) -> tuple[list[l
     """Return the ids that each part passes on, and how many rows are held at the end, ends of transactions included."""
     held, passed = None, []
     for part in parts:
-        split = split_transactions(held_and_new(held, table(part)), has_ends=has_ends)
+        split = split_transactions(held_and_new(held, table(part)), has_ends=has_ends, has_counts=has_ends)
         held = from_bytes(to_bytes(split.held))
         passed.append(split.whole["id"].to_pylist())
     return passed, 0 if held is None else len(held)
@@ -142,7 +142,23 @@ def test_transaction_that_comes_again_is_passed_on_with_all_its_rows() -> None:
 def test_row_without_a_position_is_refused() -> None:
     """It would wait, or be passed on, at no place that anybody chose."""
     with pytest.raises(RefusedRowsError, match="1 of 1 rows have a null in the column of positions"):
-        split_transactions(table([{"id": 1, TRANSACTION: "t", IS_END: False}]), has_ends=True)
+        split_transactions(table([{"id": 1, TRANSACTION: "t", IS_END: False}]), has_ends=True, has_counts=True)
+
+
+@pytest.mark.parametrize(
+    ("of_end", "reason"),
+    [
+        ({TRANSACTION: "t"}, "1 rows .* in the column of counts"),
+        ({TRANSACTION: "t", COUNT: -2}, "1 rows .* in the column of counts"),
+        ({COUNT: 2}, "1 rows .* in the column of transactions"),
+    ],
+)
+def test_end_that_does_not_say_what_has_ended_is_refused(of_end: dict[str, object], reason: str) -> None:
+    """Half of a transaction would be passed on, or a whole one be held for ever."""
+    rows = [{"id": 1, TRANSACTION: "t", POSITION: 1, IS_END: False}, {POSITION: 2, IS_END: True, **of_end}]
+
+    with pytest.raises(RefusedRowsError, match=reason):
+        split_transactions(table(rows), has_ends=True, has_counts=True)
 
 
 def test_held_rows_get_columns_that_the_query_gained_and_keep_their_own() -> None:
@@ -157,7 +173,7 @@ def test_held_rows_get_columns_that_the_query_gained_and_keep_their_own() -> Non
         gained,
     )
 
-    split = split_transactions(held_and_new(held, new), has_ends=True)
+    split = split_transactions(held_and_new(held, new), has_ends=True, has_counts=True)
 
     assert split.whole.to_pylist() == [{"id": 1, "name": None}, {"id": 2, "name": "b"}]
     with pytest.raises(SchemaMismatchError, match=r"1 rows were held .* have no longer: name"):
@@ -264,6 +280,6 @@ def test_end_that_comes_again_lets_no_transaction_overtake() -> None:
         for at, count in found
     ]
 
-    split = split_transactions(pa.Table.from_pylist(rows, schema=SCHEMA), has_ends=True)
+    split = split_transactions(pa.Table.from_pylist(rows, schema=SCHEMA), has_ends=True, has_counts=True)
 
     assert (len(split.whole), len(split.held)) == (0, len(rows))

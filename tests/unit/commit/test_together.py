@@ -42,9 +42,11 @@ from iceberg_ds.errors import (
     CommitStateUnknownError,
     DataFileError,
     IcebergSinkError,
+    OptionError,
     RefusedRowsError,
 )
 from iceberg_ds.fault_points import FaultPoint, listen
+from iceberg_ds.planning.plan_write import WriteMode
 
 pytestmark = pytest.mark.usefixtures("waits")
 
@@ -691,3 +693,20 @@ def test_bad_rows_of_a_table_that_may_not_get_the_epoch_are_not_added(
         commit_tables(faulty.catalog, writes, first=[replace(bad, sources=("db.b",))], epoch_id=0)
 
     assert three.ids() == {"a": [0, 1], "b": [0, 5], "q": [0]}
+
+
+@pytest.mark.parametrize("is_atomic", [True, False])
+@pytest.mark.parametrize("is_overwrite", [True, False])
+def test_table_that_lands_first_takes_no_other_rows(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, *, is_atomic: bool, is_overwrite: bool
+) -> None:
+    """A line of a transaction would replace the rows that another one kept, and a repetition not bring them back."""
+    monkeypatch.setattr(type(sink.catalog), "takes_many_tables", property(lambda _: is_atomic))
+    sink.append(0)
+    kept = TableWrite(commits=sink.write(rows(1)))
+    mode = WriteMode.OVERWRITE if is_overwrite else WriteMode.APPEND
+    other = TableWrite(commits=sink.write(rows(2), plan=sink.plan(mode=mode)))
+
+    with pytest.raises(OptionError, match="A quarantine table takes no other rows"):
+        commit_tables(sink.catalog, [other], first=[kept])
+    assert sink.ids() == [0]

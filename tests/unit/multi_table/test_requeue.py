@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
@@ -117,6 +118,42 @@ def test_null_that_was_sent_comes_back_as_null(sink: Sink) -> None:
     requeued(made)
 
     assert {row["id"]: row["kind"] for row in rows_of(made.table())} == {1: None, 2: None, 3: "new"}
+
+
+def test_row_of_nulls_does_not_stand_in_the_way_of_others(sink: Sink) -> None:
+    """Its JSON has no column: every later call would fail at it, and no mended row be written any more."""
+    made = quarantining(sink)
+    fields = made.table().schema().fields
+    set_columns(made, *(NestedField(one.field_id, one.name, one.field_type) for one in fields))
+    nulls = {"id": None, "amount": None, "token": None}
+    write(made, [{**nulls, "id": "1"}, nulls], mode=WriteMode.OVERWRITE, replace_where="id = 1")
+    write(made, sent(("3", BIG, None)))
+    mend(made)
+    assert "{}" in [row["row"] for row in quarantined(made)]
+
+    assert requeued(made).rows == 2
+    assert sorted(str(row["id"]) for row in rows_of(made.table())) == ["1", "3", "None"]
+
+
+def test_quarantine_table_whose_columns_were_renamed(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows could not be written, and a library would say why."""
+    made = quarantining(sink)
+    write(made, sent(("3", BIG, None)))
+    mend(made)
+    with load(made).update_schema() as change:
+        change.rename_column("row", "ROW")
+    write(made, sent(("4", BIG + "0" * 20, None)))
+    read = pq.read_table
+
+    def compacted(file: object) -> pa.Table:
+        found = read(file)
+        return found.rename_columns(["source", *found.column_names[1:]])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq, "read_table", compacted)
+        with pytest.raises(UnsupportedTableError, match="its column 'row' was renamed or dropped"):
+            requeued(made)
+    assert requeued(made).rows == 2
 
 
 @pytest.mark.parametrize("is_together", [True, False])

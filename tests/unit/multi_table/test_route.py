@@ -492,12 +492,27 @@ def test_table_that_cannot_be_written_stops_only_rows_that_name_it(tmp_path: Pat
             "no row may name table orders. Tables",
         ),
         ({"on_bad_row": "quarantine", "quarantine_table": "bad", "route-options.bad.keys": "id"}, "keeps for itself"),
+        ({"route-columns.orders": "id", "route-columns.db.orders": "total"}, r"columns of db\.orders are given twice"),
+        (
+            {"route-options.orders.keys": "id", "route-options.db.`orders`.keys": "total"},
+            "'keys' of this table is given",
+        ),
+        ({"route_namespace": "a*b"}, r"'route-namespace' is `a\*b`: '\*' stands for any characters"),
+        ({"on_bad_row": "quarantine", "quarantine_table": "bad*"}, r"'quarantine-table' is `bad\*`: '\*' stands"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_by_name(tmp_path: Path, options: dict[str, str], problem: str) -> None:
     """Else an option would be ignored."""
     with pytest.raises(OptionError, match=problem):
         RoutedSink.of(tmp_path, options)
+
+
+def test_column_that_the_sink_fills_in_is_refused_at_once(tmp_path: Path) -> None:
+    """A stream would run while it has nulls alone, and stop for good at the second epoch."""
+    errors = StructType([*FEED, StructField("_errors", StringType())])
+
+    with pytest.raises(OptionError, match="column '_errors' is in the DataFrame, and option 'on-bad-row' fills it in"):
+        RoutedSink.of(tmp_path, on_bad_row="null").plan(errors)
 
 
 def test_options_find_tables_whose_names_differ_in_case(tmp_path: Path) -> None:

@@ -377,6 +377,19 @@ def test_second_write_of_a_table_is_refused(shop: Shop, again: str) -> None:
     assert shop.data_files() == set()
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_quarantine_table_of_a_line_takes_no_rows_of_another(shop: Shop, *, is_first: bool) -> None:
+    """An overwrite would take away rows that could not be written, and a repetition not write them again."""
+    keeping = {"on-bad-row": "quarantine", "quarantine-table": PRICES}
+    lines = [(ORDERS, keeping), (PRICES, {})]
+    with pytest.raises(OptionError, match=r"to shop\.prices in this transaction: it is the quarantine table"):  # noqa: PT012, SIM117  # the block is what fails
+        with shop.begin(0) as epoch:
+            for table, options in lines if is_first else lines[::-1]:
+                epoch.append(frame(table, [(1, 1)]), table, options=options)
+
+    assert shop.snapshots() == NOTHING
+
+
 def test_table_under_another_name_is_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catalogs that heed no case would have one table written twice under one number."""
     shop.run(0)
