@@ -54,6 +54,7 @@ from iceberg_ds.io.listing import (
     stored_files,
 )
 from iceberg_ds.io.stores import StoredFile
+from iceberg_ds.table.names import identifier_text
 
 logger = logging.getLogger(__name__)
 
@@ -306,7 +307,9 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans, at_once: int | N
     still = [orphan for orphan in orphans.files if rules.key(orphan.path) not in referenced]
     still = _told_apart(still, referenced, orphans)
     own = rules.folder(table.metadata.location)
-    mine = [orphan for orphan in still if rules.key(orphan.path).startswith(own) and has_one_meaning(orphan.path)]
+    inside = [orphan for orphan in still if rules.key(orphan.path).startswith(own)]
+    tell_of_outside(table, len(still) - len(inside))
+    mine = [orphan for orphan in inside if has_one_meaning(orphan.path)]
     if mine:
         refuse_shared_files(table, orphans.listed)
         refuse_table_around(table)
@@ -316,6 +319,18 @@ def delete_orphans(load: Callable[[], Table], orphans: Orphans, at_once: int | N
     paths = (orphan.path for orphan in mine)
     gone = {path for path, is_gone in delete_in_portions(table.io, paths, Proof.UNREFERENCED, at_once) if is_gone}
     return tuple(replace(orphan, deleted=orphan.path in gone) for orphan in still)
+
+
+def tell_of_outside(table: Table, count: int) -> None:
+    """Tell of orphans that stay because they lie outside of the table's location."""
+    if count:
+        logger.warning(
+            "%d orphans of %s lie outside of its location %s and stay, because other tables may have files there: "
+            "delete them yourself if none has",
+            count,
+            identifier_text(table.name()),
+            table.metadata.location,
+        )
 
 
 def may_be_of_others(others: OfOthers, rules: OrphanRules) -> Callable[[str], bool]:

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -286,6 +288,16 @@ def _ids(snapshot_ids: Iterable[int] | None) -> frozenset[int]:
     return frozenset(found)
 
 
+def _schemas_of_keys(io: FileIO, metadata: TableMetadata, manifests: Iterable[ManifestFile]) -> set[int]:
+    """Return the schemas that tell the types of the columns by which live files delete rows, the last one of each."""
+    deletes = [manifest for manifest in manifests if manifest.content == ManifestContent.DELETES]
+    entries = (entry for manifest in deletes for entry in live_entries(io, manifest))
+    numbers = {number for entry in entries for number in entry.data_file.equality_ids or ()}
+    return set(
+        {number: one.schema_id for one in metadata.schemas for number in numbers.intersection(one.field_ids)}.values()
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
     """What one request is to do, and the table that it was planned for."""
@@ -510,11 +522,13 @@ class Expiry:
         newest = max(schema.schema_id for schema in metadata.schemas)
         schemas = {metadata.current_schema_id, newest, *(snapshot.schema_id for snapshot in after.snapshots)}
         specs = {metadata.default_spec_id}
-        if len(metadata.partition_specs) > 1:
+        if len(metadata.partition_specs) > 1 or len(metadata.schemas) > len(schemas):
             lists, problems = read_lists(io, map(ManifestList.of, after.snapshots), {})
             for problem in problems.values():
-                raise DataFileError(f"it is not known which partition specs are used: {problem}")
-            specs |= {used.partition_spec_id for listed in lists.values() for used in listed}
+                raise DataFileError(f"it is not known which schemas and partition specs are used: {problem}")
+            used = {manifest.manifest_path: manifest for listed in lists.values() for manifest in listed}
+            specs |= {manifest.partition_spec_id for manifest in used.values()}
+            schemas |= _schemas_of_keys(io, metadata, used.values())
         return _Work(
             table=metadata,
             plan=plan,

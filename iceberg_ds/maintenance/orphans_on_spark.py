@@ -37,6 +37,7 @@ from iceberg_ds.inspect.orphans import (
     now_of_stores_ms,
     own_folders,
     require_same_folders,
+    tell_of_outside,
     why_other_folders,
 )
 from iceberg_ds.io.cleanup import Proof, delete_in_portions
@@ -161,16 +162,21 @@ class OrphansOnSpark:
         others = what_others_have(table, metadata_files, self._has_files_in, partial(_noted, states))
         may_have = may_be_of_others(others, rules)
 
-        def may_go(orphan: Orphan) -> bool:
-            is_own = rules.key(orphan.path).startswith(own)
-            return is_own and has_one_meaning(orphan.path) and not may_have(orphan.path)
+        def is_inside(orphan: Orphan) -> bool:
+            return rules.key(orphan.path).startswith(own)
 
+        def may_go(orphan: Orphan) -> bool:
+            return is_inside(orphan) and has_one_meaning(orphan.path) and not may_have(orphan.path)
+
+        outside = 0
         for portion in self._places.stream(self._with_others(orphans, states), number):
             every = [(_orphan(row), bool(row[-1])) for row in portion]
             mine = (orphan.path for orphan, stays in every if not stays and may_go(orphan))
             done = delete_in_portions(table.io, mine, Proof.UNREFERENCED, self._search.at_once)
             gone = {path for path, is_gone in done if is_gone}
+            outside += sum(not is_inside(orphan) for orphan, _ in every)
             yield from (replace(orphan, deleted=orphan.path in gone) for orphan, _ in every)
+        tell_of_outside(table, outside)
 
     def _look(self) -> DataFrame:
         """List the files, then load the table; return the groups of files that differ."""

@@ -165,7 +165,8 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
         older_than: Files that were changed before this time go: a time with a time zone, milliseconds since the Unix
             epoch, an age such as `3d`, `36h`, `90 minutes`, or `now`.
         location: A folder within the table's: only files below it go. None for all folders of the table.
-        dry_run: Delete nothing, and return what would be deleted.
+        dry_run: Delete nothing, and return the orphans: those that would be deleted, and those outside of the table's
+            location, which stay because other tables may have files there.
         force: Whether nothing writes to the table now, so that files younger than 24 hours may be deleted.
         file_list: A DataFrame with the columns `file_path` (string) and `last_modified` (timestamp), or the name of a
             table or view of Spark, that names the files in place of a listing, such as an inventory of S3. Each file

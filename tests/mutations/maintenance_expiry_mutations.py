@@ -88,6 +88,13 @@ EXPIRY = (
         tests=(_MARKS + "test_requeue_knows_after_expiry_that_rows_came_again",),
     ),
     Mutation(
+        name="an expiry takes the schema by which equality deletes are read",
+        file="maintenance/expire_snapshots.py",
+        before="            schemas |= _schemas_of_keys(io, metadata, used.values())\n",
+        after="",
+        tests=(_FILES + "test_schema_that_live_equality_deletes_need_stays",),
+    ),
+    Mutation(
         name="a branch may move while its snapshots expire",
         file="maintenance/expire_snapshots.py",
         before="            AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in "

@@ -1128,8 +1128,8 @@ WRITING = (
     Mutation(
         name="a file is deleted for one whose name begins with its own",
         file="inspect/orphans.py",
-        before=" and has_one_meaning(orphan.path)]",
-        after="]",
+        before="[orphan for orphan in inside if has_one_meaning(orphan.path)]",
+        after="inside",
         tests=("unit/inspect/test_orphans.py::test_name_that_is_cut_off_by_a_storage_library_deletes_no_other_file",),
     ),
     Mutation(

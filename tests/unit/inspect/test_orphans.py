@@ -415,7 +415,9 @@ def test_files_that_an_earlier_look_deleted_are_reported(sink: Sink, monkeypatch
     assert [(local(orphan.path), orphan.deleted) for orphan in result.orphans] == [(path, True)]
 
 
-def test_files_outside_of_the_tables_own_folder_are_listed_and_stay(sink: Sink, tmp_path: Path) -> None:
+def test_files_outside_of_the_tables_own_folder_are_listed_and_stay(
+    sink: Sink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A folder that several tables share would lose the files of all but one."""
     sink.append(1)
     table = sink.table()
@@ -429,6 +431,7 @@ def test_files_outside_of_the_tables_own_folder_are_listed_and_stay(sink: Sink, 
 
     assert [(local(orphan.path), orphan.deleted) for orphan in result.orphans] == [(shared / "f.parquet", False)]
     assert (shared / "f.parquet").exists()
+    assert "1 orphans of db.t lie outside of its location" in caplog.text
 
 
 def test_catalog_with_branches_of_its_own_is_not_cleaned_up(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyiceberg.table import Table
@@ -21,6 +22,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 from pyiceberg.types import LongType, NestedField, StringType
+from pyspark.sql import types as spark
+from pyspark.sql.types import StructField, StructType
 from support.catalogs.faulty_catalog import FaultyCatalog, When, connection_lost, false_refusal, forbidden, refusal
 from support.checks.invariants import check_clean, check_sound, referenced_files, stored_files, unreferenced_files
 from support.keys.conversions import compact, convert, meanwhile
@@ -36,6 +39,8 @@ from support.tables.changes_by_others import (
     set_tag,
 )
 from support.tables.damage import cut_off
+from support.tables.data_rewrites import rewrite
+from support.tables.delete_files import delete_equal, with_ids
 from support.tables.expiry import expired, expired_by, soon_ms
 from support.tables.metadata import ID_AND_NAME
 from support.tables.sink import NAME, Sink, epoch, local, rows
@@ -795,6 +800,25 @@ def test_unused_schemas_and_specs_go_if_asked(sink: Sink) -> None:
     assert [spec.spec_id for spec in metadata.partition_specs] == [1]
     assert sink.ids() == [3, 4]
     assert "1 partition spec of db.t" in str(result)
+
+
+def test_schema_that_live_equality_deletes_need_stays(sink: Sink) -> None:
+    """Nobody would know the type of a dropped column by which rows are deleted, and nobody could read the table."""
+    sink.append(1, 2)
+    delete_equal(sink, with_ids(pa.table({"name": ["row 2"]}), name=2), [2])
+    set_columns(sink, NestedField(1, "id", LongType()))
+    set_columns(sink, NestedField(1, "id", LongType()), NestedField(3, "more", LongType()))
+    sink.commit(
+        sink.write(
+            [{"id": 3, "more": 3}], schema=StructType([StructField(name, spark.LongType()) for name in ("id", "more")])
+        )
+    )
+
+    assert expired(sink, clean_expired_metadata=True).schema_ids == (1,)
+    assert [schema.schema_id for schema in sink.table().metadata.schemas] == [0, 2]
+    rewrite(sink, rewrite_all="true", remove_dangling_deletes="true")
+    assert expired(sink, clean_expired_metadata=True).schema_ids == (0,)
+    assert sink.ids() == [1, 3]
 
 
 def test_number_of_the_newest_schema_is_given_to_no_other(sink: Sink) -> None:
