@@ -52,6 +52,7 @@ from iceberg_ds.inspect.streams import (
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
 from iceberg_ds.inspect.vector_checks import HIDDEN, VECTORS, check_vectors
+from iceberg_ds.options.arguments import FLAG, OPTIONS, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.history import timed
@@ -372,6 +373,16 @@ def verify(  # noqa: PLR0913  # one parameter for each choice of the user
         OptionError: The options or arguments are malformed, name another table, or ask to delete files that a running
             write may need.
     """
+    require_types(
+        "verify the table",
+        options=(options, OPTIONS),
+        deep=(deep, FLAG),
+        unique_keys=(unique_keys, FLAG),
+        all_snapshots=(all_snapshots, FLAG),
+        orphans=(orphans, FLAG),
+        delete_orphans=(delete_orphans, FLAG),
+        force=(force, FLAG),
+    )
     grace_ms = parse_grace_ms(older_than)
     if delete_orphans:
         require_safe_grace(older_than, force=force)

@@ -59,6 +59,7 @@ from iceberg_ds.maintenance.places_on_spark import PlacesOnSpark, session_for
 from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
+from iceberg_ds.options.arguments import FLAG, OPTIONS, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import last_sequence_number
@@ -204,6 +205,13 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         CommitStateUnknownError: Snapshots may have been removed; no file was deleted. Calling it again finds out.
         CatalogError: The catalog could not be reached or refused; nothing was removed.
     """
+    require_types(
+        "expire snapshots",
+        options=(options, OPTIONS),
+        clean_expired_metadata=(clean_expired_metadata, FLAG),
+        dry_run=(dry_run, FLAG),
+        stream_results=(stream_results, FLAG),
+    )
     parsed = parse_options(options_of_call(table, options))
     wish = Wish.of(
         older_than,
@@ -280,7 +288,7 @@ def _retained(number: int | None) -> int | None:
 
 
 def _ids(snapshot_ids: Iterable[int] | None) -> frozenset[int]:
-    if isinstance(snapshot_ids, str):
+    if isinstance(snapshot_ids, str | bytes) or not isinstance(snapshot_ids, Iterable | None):
         raise OptionError(f"Cannot expire snapshots: snapshot_ids is {snapshot_ids!r}, expected a list of ids.")
     found = list(snapshot_ids or ())
     if wrong := [one for one in found if not isinstance(one, int) or isinstance(one, bool)]:

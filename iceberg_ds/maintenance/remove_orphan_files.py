@@ -34,6 +34,7 @@ from iceberg_ds.inspect.orphans import (
 from iceberg_ds.maintenance.arguments import checked_at_once, older_than_ms
 from iceberg_ds.maintenance.places_on_spark import session_for
 from iceberg_ds.maintenance.reports import reported
+from iceberg_ds.options.arguments import FLAG, OPTIONS, TEXT, Kind, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
@@ -188,6 +189,14 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
         DataFileError: A job of Spark failed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was deleted.
     """
+    require_types(
+        _ACTION,
+        options=(options, OPTIONS),
+        location=(location, TEXT),
+        dry_run=(dry_run, FLAG),
+        force=(force, FLAG),
+        stream_results=(stream_results, FLAG),
+    )
     parsed = parse_options(options_of_call(table, options))
     name = identifier_text(parsed.table)
     now_ms = time.time_ns() // 1_000_000
@@ -266,11 +275,16 @@ def _inventory(spark: SparkSession | None, file_list: DataFrame | str | None) ->
     """Return an inventory as a DataFrame of its own columns, or None if none is given.
 
     Raises:
-        OptionError: There is no such table or view, or it has other columns.
+        OptionError: It is neither, there is no such table or view, or it has other columns.
     """
     if file_list is None:
         return None
-    from iceberg_ds.maintenance.orphans_on_spark import inventory_of  # noqa: PLC0415  # as above
+    from pyspark.sql import DataFrame  # noqa: PLC0415  # as above
+
+    from iceberg_ds.maintenance.orphans_on_spark import inventory_of  # noqa: PLC0415
+
+    kind = Kind(DataFrame | str, "a DataFrame, or the name of a table or view")
+    require_types(_ACTION, file_list=(file_list, kind))
 
     if not isinstance(file_list, str):
         return inventory_of(file_list)

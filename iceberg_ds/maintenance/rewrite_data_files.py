@@ -54,6 +54,7 @@ from iceberg_ds.maintenance.rewrite_options import OF_Z_ORDER, RewriteOptions, w
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes, rewrite_group
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.metrics.commit_meter import metered
+from iceberg_ds.options.arguments import OPTIONS, TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -196,6 +197,13 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
         CommitStateUnknownError: It may have been committed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was committed.
     """
+    require_types(
+        "rewrite data files",
+        options=(options, OPTIONS),
+        branch=(branch, TEXT),
+        sort_order=(sort_order, TEXT),
+        where=(where, TEXT),
+    )
     if strategy not in _STRATEGIES:
         raise OptionError(f"Cannot rewrite data files: strategy is {strategy!r}, expected {' or '.join(_STRATEGIES)}.")
     if strategy == "binpack" and sort_order is not None:

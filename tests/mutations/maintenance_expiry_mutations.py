@@ -318,6 +318,13 @@ EXPIRY = (
         tests=(_REMOVAL + "test_location_outside_of_the_table_is_refused",),
     ),
     Mutation(
+        name="the word false forces the deletion of young files",
+        file="maintenance/remove_orphan_files.py",
+        before="        force=(force, FLAG),\n",
+        after="",
+        tests=(_REMOVAL + "test_only_a_true_force_deletes_young_files",),
+    ),
+    Mutation(
         name="expired parents are cut off",
         file="catalog/own_storage.py",
         before="    if not expired:\n        return metadata\n",

@@ -704,6 +704,8 @@ def test_wrong_wishes_are_refused(sink: Sink) -> None:
         iceberg_ds.convert_deletes(NAME, encoding="vector", options=options)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="it has no branch 'nope'"):
         iceberg_ds.convert_deletes(NAME, branch="nope", options=options)
+    with pytest.raises(OptionError, match="branch is 5, expected a text or None"):
+        iceberg_ds.convert_deletes(NAME, branch=5, options=options)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="unknown option 'werehouse'"):
         iceberg_ds.convert_deletes(NAME, options={"werehouse": "x"})
 

@@ -201,9 +201,23 @@ def test_age_of_running_writes_is_refused_unless_forced(sink: Sink) -> None:
 
     with pytest.raises(OptionError, match="Cannot delete orphans older than 1h"):
         verified(sink, delete_orphans=True, older_than="1h")
+    with pytest.raises(OptionError, match="force is 'false', expected True or False"):
+        verified(sink, delete_orphans=True, older_than="1h", force="false")
     assert path.exists()
     verified(sink, delete_orphans=True, older_than="1h", force=True)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("argument", ["deep", "unique_keys", "all_snapshots", "orphans", "delete_orphans"])
+def test_word_is_not_taken_for_true(sink: Sink, argument: str) -> None:
+    """The word `false` of a settings file would delete files, or read all rows."""
+    sink.append(1)
+    path = left_behind(sink)
+
+    with pytest.raises(OptionError, match=f"{argument} is 'false', expected True or False"):
+        verified(sink, **{argument: "false"})
+
+    assert path.exists()
 
 
 def test_files_of_a_table_below_are_never_orphans(sink: Sink) -> None:

@@ -317,6 +317,9 @@ def test_older_than_is_a_time_or_an_age(replaced: Sink, older_than: Any, goes: b
         ({"retain_last": "2"}, "retain_last is '2'"),
         ({"snapshot_ids": ["5"]}, "snapshot_ids has '5'"),
         ({"snapshot_ids": "5"}, "snapshot_ids is '5'"),
+        ({"snapshot_ids": 5}, "snapshot_ids is 5, expected a list of ids"),
+        ({"dry_run": "no", "clean_expired_metadata": 1}, "metadata is 1, expected True or False; dry_run is 'no'"),
+        ({"stream_results": "false"}, "stream_results is 'false', expected True or False"),
     ],
 )
 def test_malformed_arguments_are_refused(replaced: Sink, arguments: dict[str, Any], said: str) -> None:

@@ -91,6 +91,17 @@ def test_young_file_may_be_of_a_running_write(sink: Sink) -> None:
     check_sound(sink.table())
 
 
+@pytest.mark.parametrize("force", ["false", "no", 1])
+def test_only_a_true_force_deletes_young_files(sink: Sink, force: Any) -> None:
+    """The word `false` of a settings file would delete the files of a running write."""
+    path = leave_behind(sink, days=0)
+
+    with pytest.raises(OptionError, match=f"force is {force!r}, expected True or False"):
+        iceberg_ds.remove_orphan_files(NAME, options=options_of(sink), older_than="now", force=force)
+
+    assert path.exists()
+
+
 def test_nothing_is_deleted_where_other_tables_may_have_it(sink: Sink) -> None:
     """Rows of another table would be gone."""
     path = leave_behind(sink)
@@ -167,6 +178,10 @@ def test_streamed_result_names_a_sample(sink: Sink, monkeypatch: pytest.MonkeyPa
         ("equal_schemes", "s3a=s3", "equal_schemes is 's3a=s3', expected a mapping"),
         ("equal_schemes", {"s3a://": "s3"}, "equal_schemes has 's3a://': 's3', expected names without slashes"),
         ("equal_authorities", {"": "a"}, "equal_authorities has '': 'a', expected names without slashes"),
+        ("file_list", ["a"], r"file_list is \['a'\], expected a DataFrame, or the name of a table or view"),
+        ("location", 5, "location is 5, expected a text or None"),
+        ("dry_run", "false", "dry_run is 'false', expected True or False"),
+        ("stream_results", 0, "stream_results is 0, expected True or False"),
         ("file_list", "inventory", "file_list is 'inventory', and no session of Spark is given or active"),
     ],
 )

@@ -460,6 +460,20 @@ def test_wrong_option_is_named(sink: Sink, given: dict[str, str], problem: str) 
         rewrite(sink, **given)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"where": b"id = 1"}, "where is b'id = 1', expected a text or None"),
+        ({"options": 5, "branch": 5}, "options is 5, expected a mapping .*; branch is 5"),
+        ({"strategy": "sort", "sort_order": ["id"]}, r"sort_order is \['id'\]"),
+    ],
+)
+def test_argument_that_is_no_text_is_named(arguments: dict[str, Any], problem: str) -> None:
+    """A user would have to find the argument by a traceback of the parser."""
+    with pytest.raises(OptionError, match=f"Cannot rewrite data files: {problem}"):
+        iceberg_ds.rewrite_data_files(NAME, **arguments)
+
+
 def test_unknown_option_is_refused_with_the_nearest_name() -> None:
     """A misspelt option would have no effect."""
     with pytest.raises(OptionError, match="unknown option 'min-input-file': did you mean 'min-input-files'"):

@@ -223,6 +223,8 @@ def test_fields_to_sort_by_come_first(sink: Sink) -> None:
     [
         ({"sort_by": ["nothing"]}, "'nothing' is no partition field; spec 0 has 'region'"),
         ({"sort_by": ["region", "region"]}, "a field is named twice"),
+        ({"sort_by": "region"}, "sort_by is 'region', expected a list of names"),
+        ({"sort_by": 5, "branch": 5}, "branch is 5, expected a text or None; sort_by is 5, expected a list of names"),
         ({"spec_id": 7}, "spec_id is 7, and the table has the partition specs 0"),
         ({"branch": "nowhere"}, "it has no branch 'nowhere'"),
     ],

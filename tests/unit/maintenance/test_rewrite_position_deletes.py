@@ -192,6 +192,7 @@ def test_files_for_one_data_file_each_stay_so(filled: Sink) -> None:
         ({"rewrite_all": "perhaps", "max_file_size_bytes": "-1"}, "(?s)'rewrite-all'.*'max-file-size-bytes'|'max-file"),
         ({"min_file_size_bytes": "100", "target_file_size_bytes": "50"}, "each must be below the next"),
         ({"branch": "nowhere"}, "it has no branch 'nowhere'"),
+        ({"where": 5}, "where is 5, expected a text or None"),
     ],
 )
 def test_wrong_options_are_refused(filled: Sink, options: dict[str, Any], words: str) -> None:
