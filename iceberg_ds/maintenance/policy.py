@@ -29,6 +29,8 @@ class Step(Enum):
 _FEW_SNAPSHOTS = 10
 # A single small file cannot be merged with another one.
 _MERGED_FILES = 2
+# The largest number of 64 bits; a float beyond it has no milliseconds.
+_HIGHEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,24 +69,25 @@ class MaintenancePolicy:
 
     def __post_init__(self) -> None:
         wrong = [
-            f"{name} is {value!r}"
-            for name, value in self._given()
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value != value  # noqa: PLR0124  # NaN
+            f"{name} is {value!r}, expected a {'whole number' if kind is int else 'number'} from 0 to {_HIGHEST}"
+            for name, value, kind in self._given()
+            if isinstance(value, bool) or not isinstance(value, kind) or not 0 <= value <= _HIGHEST
         ]
         if wrong:
-            raise OptionError(f"Cannot maintain tables by this policy: {', '.join(wrong)}, expected numbers from 0.")
+            raise OptionError(f"Cannot maintain tables by this policy: {'; '.join(wrong)}.")
 
-    def _given(self) -> Iterator[tuple[str, Any]]:
+    def _given(self) -> Iterator[tuple[str, Any, Any]]:
+        """Yield the name of each attribute that says something, its value, and the types that it may have."""
         for one in fields(self):
             if (value := getattr(self, one.name)) is not None or one.name == "min_snapshot_age_s":
-                yield one.name, value
+                yield one.name, value, int if str(one.type).startswith("int") else int | float
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> MaintenancePolicy:
         """Return the policy that a mapping says, such as a TOML document; names may have hyphens.
 
         Raises:
-            OptionError: A name is unknown, or a value is no number.
+            OptionError: A name is unknown, or a value is no number, or no whole one where that is needed.
         """
         named = {str(key).replace("-", "_"): value for key, value in given.items()}
         known = [one.name for one in fields(cls)]

@@ -117,6 +117,13 @@ MAINTENANCE_REWRITES: tuple[Mutation, ...] = (
         tests=("unit/maintenance/test_auto.py::test_what_cannot_be_done_is_not_tried_with_every_commit",),
     ),
     Mutation(
+        name="a policy takes limits that maintenance cannot compare with",
+        file="maintenance/policy.py",
+        before='int if str(one.type).startswith("int") else int | float\n',
+        after="int | float\n",
+        tests=("unit/maintenance/test_maintain.py::test_policy_of_wrong_numbers_is_refused",),
+    ),
+    Mutation(
         name="small files that were rewritten still hold writes back",
         file="snapshots/small_files.py",
         before=', "added-files-size", below) - gone)',

@@ -376,11 +376,49 @@ def test_property_that_is_no_lease_counts_as_none(sink: Sink, text: str) -> None
     assert maintain(sink).ok
 
 
-@pytest.mark.parametrize("value", [-1, float("nan"), True, "many"])
+@pytest.mark.parametrize("value", [-1, float("nan"), True, "many", 2.5, float("inf"), 2**63])
 def test_policy_of_wrong_numbers_is_refused(value: Any) -> None:
-    """A table would be maintained at each look, or never."""
-    with pytest.raises(OptionError, match="max_small_files is"):
+    """A table would be maintained at each look, or never, or its maintenance fail in the middle of the night."""
+    with pytest.raises(
+        OptionError, match=r"max_small_files is .*, expected a whole number from 0 to 9223372036854775807"
+    ):
         MaintenancePolicy(max_small_files=value)
+
+
+@pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf"), 1e308, False])
+def test_policy_without_end_is_refused(value: Any) -> None:
+    """Maintenance would fail once a snapshot's age is compared with it; None stands for no limit."""
+    with pytest.raises(
+        OptionError, match=r"max_snapshot_age_s is .*, expected a number from 0 to .*; min_snapshot_age_s is"
+    ):
+        MaintenancePolicy(max_snapshot_age_s=value, min_snapshot_age_s=value)
+    assert MaintenancePolicy(max_snapshot_age_s=0.5, max_deletes_per_file=1.5, max_seconds=None)
+
+
+@pytest.mark.parametrize("policy", [{"max_snapshots": 3}, "policy.toml", 5])
+def test_what_is_no_policy_is_refused(policy: Any) -> None:
+    """A user would have to find out from a traceback that a policy is no mapping."""
+    with pytest.raises(OptionError, match=r"policy is .*, expected a MaintenancePolicy or None; dry_run is 'no'"):
+        iceberg_ds.maintain(NAME, policy=policy, dry_run="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"policies": [NAME]}, r"policies is \['db.t'\], expected a mapping of tables to policies"),
+        ({"policies": {NAME: {"max_snapshots": 3}}}, r"policies\['db.t'\] is {'max_snapshots': 3}, expected a Maint"),
+        ({"policies": {5: None}}, "The table is a int, expected its identifier"),
+        ({"policies": {}, "every_s": "60"}, "every_s is '60', expected a number of seconds"),
+        ({"policies": {}, "every_s": float("inf")}, "every_s is inf, expected finite seconds above 0"),
+    ],
+)
+def test_what_a_thread_cannot_do_is_refused_before_it_starts(arguments: dict[str, Any], problem: str) -> None:
+    """Only the log would tell, beside streams that run for days, that no table is maintained."""
+    with (
+        pytest.raises(OptionError, match=problem),
+        iceberg_ds.maintaining(None, **arguments),  # type: ignore[arg-type]
+    ):
+        pass
 
 
 def test_policy_file_is_for_all_tables_and_for_one(tmp_path: Path) -> None:
