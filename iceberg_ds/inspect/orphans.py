@@ -50,6 +50,7 @@ from iceberg_ds.io.listing import (
     LISTED_PLACES,
     can_list,
     is_metadata_file,
+    is_missing,
     store_clock_ms,
     stored_files,
 )
@@ -217,7 +218,7 @@ def find_orphans(
 
 
 def listed_folders(table: Table, rules: OrphanRules) -> list[str]:
-    """Return the folders of a table; all have to be listed.
+    """Return the folders of a table; all have to be listed. A folder that no file was written to yet is left out.
 
     Raises:
         NotTriedError: One of them cannot be listed.
@@ -227,7 +228,9 @@ def listed_folders(table: Table, rules: OrphanRules) -> list[str]:
     rules.check_location({rules.folder(folder): folder for folder in folders})
     if unlisted := [folder for folder in folders if not can_list(folder)]:
         raise NotTriedError(f"not looked for, because {unlisted[0]} cannot be listed: only {LISTED_PLACES} can be")
-    return folders
+    # Files are deleted below the table's location alone: its clock is always asked.
+    own = folder_key(table.metadata.location)
+    return [folder for folder in folders if own.startswith(folder_key(folder)) or not is_missing(folder)]
 
 
 def now_of_stores_ms(properties: Mapping[str, str], folders: Iterable[str], *, by_store_clock: bool) -> int:

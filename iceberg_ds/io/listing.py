@@ -29,6 +29,11 @@ def can_list(location: str) -> bool:
     return is_local(location) or _LISTED.match(location) is not None
 
 
+def is_missing(location: str) -> bool:
+    """Return whether `location` is a local folder that is not there: writers make it with their first file."""
+    return is_local(location) and not local_path(location).exists()
+
+
 def list_files(properties: Mapping[str, str], location: str) -> list[str]:
     """Return the files below `location`, or an empty list for a store that cannot be listed.
 

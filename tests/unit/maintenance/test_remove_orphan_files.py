@@ -19,7 +19,9 @@ from support.tables.sink import NAME, Sink, local, rows
 import iceberg_ds
 from iceberg_ds.cli import main
 from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.inspect.orphan_rules import OrphanRules, split_key
+from iceberg_ds.inspect.checklist import NotTriedError
+from iceberg_ds.inspect.orphan_rules import EVERY_FILE, OrphanRules, split_key
+from iceberg_ds.inspect.orphans import listed_folders, now_of_stores_ms
 
 
 def options_of(sink: Sink) -> dict[str, str]:
@@ -100,6 +102,35 @@ def test_only_a_true_force_deletes_young_files(sink: Sink, force: Any) -> None:
         iceberg_ds.remove_orphan_files(NAME, options=options_of(sink), older_than="now", force=force)
 
     assert path.exists()
+
+
+def test_folder_that_no_file_was_written_to_yet_stops_nothing(sink: Sink, tmp_path: Path) -> None:
+    """A table that was told of another folder could not be cleaned up before its next write."""
+    path = leave_behind(sink)
+    with plain_catalog(sink).load_table(NAME).transaction() as change:
+        change.set_properties(
+            {"write.data.path": f"file://{tmp_path}/new", "write.object-storage.path": "/none/at/all"}
+        )
+
+    result = iceberg_ds.remove_orphan_files(NAME, options=options_of(sink))
+
+    assert (result.orphan_files_count, path.exists()) == (1, False)
+
+
+def test_clock_of_the_tables_own_folder_is_always_asked(sink: Sink, tmp_path: Path) -> None:
+    """Files would be deleted by the clock of another store, which may be ahead."""
+    leave_behind(sink)
+    (tmp_path / "there").mkdir()
+    with plain_catalog(sink).load_table(NAME).transaction() as change:
+        change.set_properties({"write.data.path": f"file://{tmp_path}/there"})
+    table = sink.table()
+    local(table.metadata.location).rename(tmp_path / "moved")
+
+    folders = listed_folders(table, EVERY_FILE)
+
+    assert folders == [table.metadata.location, f"file://{tmp_path}/there"]
+    with pytest.raises(NotTriedError, match="does not tell what time it is"):
+        now_of_stores_ms(table.io.properties, folders, by_store_clock=True)
 
 
 def test_nothing_is_deleted_where_other_tables_may_have_it(sink: Sink) -> None:
