@@ -18,6 +18,8 @@ JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "f
 # Of the target size: smaller and larger files are rewritten.
 _MIN_SHARE, _MAX_SHARE = 0.75, 1.8
 _TARGET = "target-file-size-bytes"
+# Each byte of each text takes 8 steps of its own: more of them take minutes for few rows.
+_MOST_KEY_BYTES = 1024
 _TARGET_PROPERTY, _TARGET_DEFAULT = "write.target-file-size-bytes", 512 * 1024 * 1024
 
 
@@ -29,6 +31,13 @@ def ratio(text: str) -> float:
         number = 0.0
     if not 0 < number <= 1:
         raise ValueError("expected a number above 0, at most 1, such as 0.3")
+    return number
+
+
+def key_bytes(text: str) -> int:
+    """Return how many bytes of a text may count in a Z-order."""
+    if (number := positive_integer(text)) > _MOST_KEY_BYTES:
+        raise ValueError(f"expected a whole number from 1 to {_MOST_KEY_BYTES}")
     return number
 
 
@@ -123,7 +132,7 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
     "output-spec-id": count,
     "remove-dangling-deletes": boolean,
     "max-files-to-rewrite": positive_integer,
-    "var-length-contribution": positive_integer,
+    "var-length-contribution": key_bytes,
     "max-output-size": positive_integer,
 }
 # What only a Z-order takes.

@@ -277,6 +277,10 @@ def test_partition_columns_have_no_part_in_a_z_order(sink: Sink, caplog: pytest.
         ({"strategy": "sort", "sort_order": "zorder(nothing)"}, "there is no column nothing among id, name"),
         ({"strategy": "zorder", "sort_order": "id, ID"}, "column ID is given more than once"),
         ({"strategy": "zorder", "sort_order": "id", "max_output_size": "0"}, "option 'max-output-size' is '0'"),
+        (
+            {"strategy": "zorder", "sort_order": "id", "var_length_contribution": "1025"},
+            "a whole number from 1 to 1024",
+        ),
     ],
 )
 def test_wrong_z_order_is_named(sink: Sink, asked: dict[str, Any], problem: str) -> None:
