@@ -25,7 +25,7 @@ from iceberg_ds.deletes.work import RowEncoding, SearchPlan
 from iceberg_ds.errors import CommitConflictError, DataFileError, OptionError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
-from iceberg_ds.options.arguments import OPTIONS, TEXT, require_types
+from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -130,7 +130,7 @@ def convert_deletes(
         CommitStateUnknownError: It may have been committed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was committed.
     """
-    require_types("convert deletes", options=(options, OPTIONS), branch=(branch, TEXT))
+    require_types("convert deletes", branch=(branch, TEXT))
     if encoding not in _ENCODINGS:
         raise OptionError(f"Cannot convert deletes: encoding is {encoding!r}, expected {' or '.join(_ENCODINGS)}.")
     given = options_of_call(table, options)

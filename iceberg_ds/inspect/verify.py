@@ -52,7 +52,7 @@ from iceberg_ds.inspect.streams import (
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
 from iceberg_ds.inspect.vector_checks import HIDDEN, VECTORS, check_vectors
-from iceberg_ds.options.arguments import FLAG, OPTIONS, require_types
+from iceberg_ds.options.arguments import FLAG, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.history import timed
@@ -375,7 +375,6 @@ def verify(  # noqa: PLR0913  # one parameter for each choice of the user
     """
     require_types(
         "verify the table",
-        options=(options, OPTIONS),
         deep=(deep, FLAG),
         unique_keys=(unique_keys, FLAG),
         all_snapshots=(all_snapshots, FLAG),

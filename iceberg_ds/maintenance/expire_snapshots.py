@@ -59,7 +59,7 @@ from iceberg_ds.maintenance.places_on_spark import PlacesOnSpark, session_for
 from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
-from iceberg_ds.options.arguments import FLAG, OPTIONS, require_types
+from iceberg_ds.options.arguments import FLAG, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import last_sequence_number
@@ -207,7 +207,6 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
     """
     require_types(
         "expire snapshots",
-        options=(options, OPTIONS),
         clean_expired_metadata=(clean_expired_metadata, FLAG),
         dry_run=(dry_run, FLAG),
         stream_results=(stream_results, FLAG),

@@ -27,7 +27,7 @@ from iceberg_ds.maintenance.policy import Due, MaintenancePolicy, Step, due_step
 from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files
 from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests
 from iceberg_ds.maintenance.rewrite_position_deletes import rewrite_position_delete_files
-from iceberg_ds.options.arguments import FLAG, OPTIONS, TEXT, Kind, require_types
+from iceberg_ds.options.arguments import FLAG, TEXT, ArgumentType, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
@@ -40,9 +40,9 @@ logger = logging.getLogger(__name__)
 # How long the lease of a maintainer that died keeps others from the table.
 _LEASE_S = 120.0
 _POOL = "spark.scheduler.pool"
-_POLICY = Kind(MaintenancePolicy | None, "a MaintenancePolicy or None")
-_POLICIES = Kind(Mapping, "a mapping of tables to policies")
-_SECONDS = Kind(int | float, "a number of seconds")
+_POLICY = ArgumentType(MaintenancePolicy | None, "a MaintenancePolicy or None")
+_POLICIES = ArgumentType(Mapping, "a mapping of tables to policies")
+_SECONDS = ArgumentType(int | float, "a number of seconds")
 
 
 class _StepResult(Protocol):
@@ -161,7 +161,6 @@ def maintain(  # noqa: PLR0913  # all but two by name
     """
     require_types(
         "maintain the table",
-        options=(options, OPTIONS),
         branch=(branch, TEXT),
         policy=(policy, _POLICY),
         dry_run=(dry_run, FLAG),
@@ -313,7 +312,7 @@ def maintaining(
         OptionError: The options or arguments are malformed, or a time is not above 0.
     """
     action = "maintain tables"
-    require_types(action, policies=(policies, _POLICIES), options=(options, OPTIONS), every_s=(every_s, _SECONDS))
+    require_types(action, policies=(policies, _POLICIES), every_s=(every_s, _SECONDS))
     require_types(action, **{f"policies[{table!r}]": (policy, _POLICY) for table, policy in policies.items()})
     if not 0 < every_s <= threading.TIMEOUT_MAX:
         raise OptionError(f"Cannot {action}: every_s is {every_s!r}, expected finite seconds above 0.")

@@ -34,7 +34,7 @@ from iceberg_ds.inspect.orphans import (
 from iceberg_ds.maintenance.arguments import checked_at_once, older_than_ms
 from iceberg_ds.maintenance.places_on_spark import session_for
 from iceberg_ds.maintenance.reports import reported
-from iceberg_ds.options.arguments import FLAG, OPTIONS, TEXT, Kind, require_types
+from iceberg_ds.options.arguments import FLAG, TEXT, ArgumentType, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
@@ -191,7 +191,6 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
     """
     require_types(
         _ACTION,
-        options=(options, OPTIONS),
         location=(location, TEXT),
         dry_run=(dry_run, FLAG),
         force=(force, FLAG),
@@ -283,7 +282,7 @@ def _inventory(spark: SparkSession | None, file_list: DataFrame | str | None) ->
 
     from iceberg_ds.maintenance.orphans_on_spark import inventory_of  # noqa: PLC0415
 
-    kind = Kind(DataFrame | str, "a DataFrame, or the name of a table or view")
+    kind = ArgumentType(DataFrame | str, "a DataFrame, or the name of a table or view")
     require_types(_ACTION, file_list=(file_list, kind))
 
     if not isinstance(file_list, str):

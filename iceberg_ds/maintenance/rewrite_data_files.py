@@ -54,7 +54,7 @@ from iceberg_ds.maintenance.rewrite_options import OF_Z_ORDER, RewriteOptions, w
 from iceberg_ds.maintenance.rewrite_tasks import move_deletes, rewrite_group
 from iceberg_ds.maintenance.rewrite_work import DeletesMoved, FileGroup, GroupRewritten, RewritePlan
 from iceberg_ds.metrics.commit_meter import metered
-from iceberg_ds.options.arguments import OPTIONS, TEXT, require_types
+from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -199,7 +199,6 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
     """
     require_types(
         "rewrite data files",
-        options=(options, OPTIONS),
         branch=(branch, TEXT),
         sort_order=(sort_order, TEXT),
         where=(where, TEXT),

@@ -47,7 +47,7 @@ from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.maintenance.clustered_entries import EntrySort, PartitionOrder
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
-from iceberg_ds.options.arguments import OPTIONS, TEXT, Kind, require_types
+from iceberg_ds.options.arguments import TEXT, ArgumentType, require_types
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -62,7 +62,7 @@ from iceberg_ds.table.names import identifier_text
 
 logger = logging.getLogger(__name__)
 
-_NAMES = Kind(list | tuple | None, "a list of names of partition fields, or None")
+_NAMES = ArgumentType(list | tuple | None, "a list of names of partition fields, or None")
 _READERS = 8
 # The largest number of rounds: in each one, what others have replaced meanwhile is planned again.
 _ROUNDS = 5
@@ -139,7 +139,7 @@ def rewrite_manifests(
         CommitStateUnknownError: It may have been committed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was committed.
     """
-    require_types("rewrite manifests", options=(options, OPTIONS), branch=(branch, TEXT), sort_by=(sort_by, _NAMES))
+    require_types("rewrite manifests", branch=(branch, TEXT), sort_by=(sort_by, _NAMES))
     given = options_of_call(table, options)
     parsed = parse_options(given if branch is None else {**given, "branch": branch})
     catalog = connect(catalog_settings(parsed), parsed.reports)

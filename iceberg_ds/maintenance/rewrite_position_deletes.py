@@ -61,7 +61,7 @@ from iceberg_ds.maintenance.position_delete_tasks import (
     rewrite_group,
 )
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
-from iceberg_ds.options.arguments import OPTIONS, TEXT, require_types
+from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
@@ -163,9 +163,7 @@ def rewrite_position_delete_files(
         CommitStateUnknownError: It may have been committed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was committed.
     """
-    require_types(
-        "rewrite position delete files", options=(options, OPTIONS), branch=(branch, TEXT), where=(where, TEXT)
-    )
+    require_types("rewrite position delete files", branch=(branch, TEXT), where=(where, TEXT))
     given = options_of_call(table, options)
     wanted = {name: given.pop(name) for name in _PARSERS if name in given}
     parsed = parse_options(given if branch is None else {**given, "branch": branch})

@@ -16,6 +16,7 @@ from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.multi_table.cut_table import OPTION, WRITER, check_columns, find_recorder, place_of, read_cuts
+from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
@@ -75,6 +76,7 @@ def last_complete(
         CatalogError: The catalog could not be reached.
         DataFileError: The table of the cut could not be read.
     """
+    require_types("tell the last complete cut", app_id=(app_id, TEXT))
     given = given_options(options)
     if not given.get(OPTION):
         raise OptionError(f"Cannot tell the last complete cut: give option '{OPTION}', as the write has it.")

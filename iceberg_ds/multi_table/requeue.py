@@ -30,6 +30,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CommitConflictError, OptionError, SchemaMismatchError, UnsupportedTableError
+from iceberg_ds.options.arguments import ArgumentType, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Reason
@@ -61,6 +62,7 @@ from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, QUARANTINE_SCHEMA, h
 
 logger = logging.getLogger(__name__)
 
+_NAME = ArgumentType(str, "the identifier of a table")
 _OURS = ("txn-app-id", "txn-version", "txnappid", "txnversion")
 # Summary key, in the table, of the call that wrote a batch: a batch that was skipped has no snapshot of this call.
 _CALL_KEY = "requeue-call"
@@ -137,6 +139,11 @@ def requeue(
         CommitConflictError: Others replaced the table, its rows or its branch meanwhile; calling it again finds out.
         IcebergSinkError: As a write with `format("icebergsink")`; batches that were written before stay.
     """
+    require_types("requeue", quarantine=(quarantine, _NAME))
+    if not (transform is None or callable(transform)):
+        raise OptionError(
+            f"Cannot requeue: transform is {transform!r}, expected a function from DataFrame to DataFrame."
+        )
     given = options_of_call(table, options)
     if numbered := [key for key in _OURS if key in given]:
         raise OptionError(f"Cannot requeue: option '{numbered[0]}' is given, and requeue numbers its batches itself.")
@@ -475,7 +482,10 @@ def _frame(
     if transform is not None:
         columns = StructType.fromJson(json.loads(QUARANTINE_COLUMNS))
         rows = [tuple(row[name] for name in columns.names) for row in kept.to_pylist()]
-        return transform(spark.createDataFrame(rows, columns))
+        found = transform(spark.createDataFrame(rows, columns))
+        if not hasattr(found, "write"):
+            raise OptionError(f"Cannot requeue: transform returns {found!r}, expected a DataFrame.")
+        return found
     texts = [row_texts(text) for text in kept.column("row").to_pylist()]
     # Rows that have nulls alone name no column, and a DataFrame has one.
     some = next((field for field in schema.fields if isinstance(field.field_type, PrimitiveType)), schema.fields[0])

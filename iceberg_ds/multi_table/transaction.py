@@ -33,6 +33,7 @@ from iceberg_ds.messages import TaskCommit
 from iceberg_ds.metrics.delivery import waiting_once
 from iceberg_ds.multi_table.cut_table import refuse_other_use, refuse_unfit_cut
 from iceberg_ds.multi_table.record_cut import record_cut, refuse_rows_without_cut
+from iceberg_ds.options.arguments import TEXT, ArgumentType, require_types
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
 from iceberg_ds.options.rules import Kind, check_kind
 from iceberg_ds.options.sink_options import SinkOptions
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NAMES = ArgumentType(str | Sequence | None, "names of columns, or None")
 _NUMBERING = ("txn-app-id", "txn-version")
 _ACTIONS = {WriteMode.APPEND: "append to", WriteMode.OVERWRITE: "overwrite", WriteMode.UPSERT: "upsert into"}
 
@@ -143,6 +145,7 @@ def transaction(
     Raises:
         OptionError: An `app_id` is given without a `version`, or the options have numbers of their own.
     """
+    require_types("begin a transaction", app_id=(app_id, TEXT))
     given = given_options(options)
     _check_numbering(given)
     if app_id is not None and version is None:
@@ -271,6 +274,7 @@ class Transaction:
             OptionError: As for `append`.
             IcebergSinkError: As `iceberg_ds.upsert`.
         """
+        require_types(f"upsert into {mask_url(str(table))}", keys=(keys, _NAMES))
         named = {} if keys is None else {"keys": keys if isinstance(keys, str) else ", ".join(map(_quoted, keys))}
         self._write(df, table, WriteMode.UPSERT, options, named)
 
@@ -311,6 +315,11 @@ class Transaction:
                 "block: with iceberg_ds.transaction(...) as epoch: epoch.append(df, table)."
             )
         with self._dooming():
+            if not hasattr(df, "isStreaming"):
+                raise OptionError(
+                    f"Cannot {_ACTIONS[mode]} {mask_url(str(table))}: its rows are a {type(df).__name__}, expected a "
+                    "DataFrame of Spark."
+                )
             if df.isStreaming:
                 raise OptionError(
                     f"Cannot {_ACTIONS[mode]} {mask_url(table)}: the DataFrame is a stream. Begin the transaction in "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import UnionType
 
@@ -11,7 +10,7 @@ from iceberg_ds.secrets import mask_value
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ArgumentType:
     """What an argument has to be.
 
     Attributes:
@@ -23,12 +22,11 @@ class Kind:
     expected: str
 
 
-FLAG = Kind(bool, "True or False")
-TEXT = Kind(str | None, "a text or None")
-OPTIONS = Kind(Mapping | None, "a mapping such as {'warehouse': '/data'}, or None")
+FLAG = ArgumentType(bool, "True or False")
+TEXT = ArgumentType(str | None, "a text or None")
 
 
-def require_types(action: str, **given: tuple[object, Kind]) -> None:
+def require_types(action: str, **given: tuple[object, ArgumentType]) -> None:
     """Raise OptionError that names each argument which is not what it has to be.
 
     Args:

@@ -113,7 +113,7 @@ def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
         OptionError: They are no mapping.
     """
     if options is not None and not isinstance(options, Mapping):
-        raise OptionError(f"The options are a {type(options).__name__}, expected a dictionary of names and values.")
+        raise OptionError(f"The options are a {type(options).__name__}, expected a mapping, or None.")
     return {str(key).lower(): str(value) for key, value in (options or {}).items() if value is not None}
 
 

@@ -690,6 +690,23 @@ def test_numbers_stay_as_they_were_sent() -> None:
         row_texts('{"n":[1]}')
 
 
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"quarantine": None}, "quarantine is None, expected the identifier of a table"),
+        ({"transform": "x"}, "transform is 'x', expected a function"),
+        ({"transform": lambda _: None}, "transform returns None, expected a DataFrame"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_by_name(sink: Sink, arguments: dict[str, Any], reason: str) -> None:
+    """A library would say what it expects, deep inside."""
+    made = quarantining(sink)
+    write(made, sent(("3", BIG, None)))
+    given: dict[str, Any] = {"quarantine": "db.t__quarantine", **arguments}
+    with pytest.raises(OptionError, match=reason):
+        requeue(Session(), table="db.t", options={"warehouse": str(made.options.warehouse)}, **given)  # type: ignore[arg-type]
+
+
 def test_requeue_numbers_itself() -> None:
     """The user's number would take the place of the quarantine's."""
     with pytest.raises(OptionError, match="requeue numbers its batches itself"):

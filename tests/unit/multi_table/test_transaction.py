@@ -390,6 +390,18 @@ def test_quarantine_table_of_a_line_takes_no_rows_of_another(shop: Shop, *, is_f
     assert shop.snapshots() == NOTHING
 
 
+def test_arguments_of_another_type_are_refused_by_name(shop: Shop) -> None:
+    """A library would say what it expects, deep inside."""
+    with pytest.raises(OptionError, match="Cannot begin a transaction: app_id is 5, expected a text or None"):
+        iceberg_ds.transaction(app_id=5, version=1)  # type: ignore[arg-type]  # as a user might
+    with pytest.raises(OptionError, match=r"append to shop\.orders: its rows are a list, expected a DataFrame"):  # noqa: SIM117
+        with shop.begin(0) as epoch:
+            epoch.append([(1, 1)], ORDERS)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match=r"upsert into shop\.orders: keys is 5, expected names of columns"):  # noqa: SIM117
+        with shop.begin(0) as epoch:
+            epoch.upsert(frame(ORDERS, [(1, 1)]), ORDERS, keys=5)  # type: ignore[arg-type]
+
+
 def test_table_under_another_name_is_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Catalogs that heed no case would have one table written twice under one number."""
     shop.run(0)
