@@ -23,7 +23,7 @@ from iceberg_ds.reading.spark_files import SparkFiles, column_of, hadoop_path
 from iceberg_ds.reading.spark_scan import SparkScan
 from iceberg_ds.secrets import is_secret
 from iceberg_ds.spark.filesystems import has_filesystem
-from iceberg_ds.spark.sql_text import refusing_sql
+from iceberg_ds.spark.sql_text import expression, refusing_sql
 from iceberg_ds.table.name_mapping import NAME_MAPPING
 from iceberg_ds.table.names import quoted
 
@@ -249,6 +249,6 @@ def selected(request: ReadRequest, rows: DataFrame, columns: Sequence[str]) -> D
     where = request.where
     if where is not None:
         with refusing_sql(where, f"Cannot read {request.name}: where is no predicate on its columns"):
-            rows = rows.where(where)
+            rows = rows.where(expression(where))
             rows.schema  # noqa: B018  # for its errors
     return rows.select(*map(quoted, columns))

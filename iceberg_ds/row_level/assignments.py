@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql import types as spark
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.spark.sql_text import refusing_sql
+from iceberg_ds.spark.sql_text import expression, refusing_sql
 from iceberg_ds.table.names import find_position, levels_of
 from iceberg_ds.table.spark_types import is_nested, spark_type
 
@@ -65,6 +65,11 @@ class Assignments:
             path = self._path(name, case_sensitive=case_sensitive)
             if clash := [other for other in self._given if other[: len(path)] == path or path[: len(other)] == other]:
                 raise OptionError(f"Cannot {action}: '{name}' is set twice, also by {self._given[clash[0]]!r}.")
+            if not isinstance(text, str):
+                raise OptionError(
+                    f"Cannot {action}: '{name}' is set to {text!r}, expected an expression in Spark's SQL, such as "
+                    "'NULL'."
+                )
             self._given[path] = text
 
     @property
@@ -135,7 +140,7 @@ def types_of(action: str, rows: DataFrame, expressions: Sequence[str]) -> dict[s
     found: dict[str, spark.DataType] = {}
     for text in dict.fromkeys(expressions):
         with refusing_sql(text, f"Cannot {action}: expression {text!r} has no value here"):
-            found[text] = rows.select(F.expr(text).alias("value")).schema["value"].dataType
+            found[text] = rows.select(expression(text).alias("value")).schema["value"].dataType
     return found
 
 
@@ -151,7 +156,7 @@ def converted(action: str, field: NestedField, text: str, found: spark.DataType)
     Raises:
         OptionError: Values of this type are not stored in such a column.
     """
-    wanted, value = spark_type(field.field_type), F.expr(text)
+    wanted, value = spark_type(field.field_type), expression(text)
     if found.simpleString() == wanted.simpleString():  # which leaves out whether values may be null
         return value
     if _holds(wanted, found):

@@ -12,12 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.reading.read import is_case_sensitive
-from iceberg_ds.row_level.assignments import Assignments
+from iceberg_ds.row_level.assignments import Assignments, types_of
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
 from iceberg_ds.row_level.clauses import Clause, Clauses, Delete, Insert, Update
 from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
 from iceberg_ds.row_level.result import RowLevelResult
-from iceberg_ds.spark.sql_text import refusing_sql
+from iceberg_ds.spark.sql_text import expression, refusing_sql
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.names import AmbiguousNameError, find_position, free_name, quoted
 from iceberg_ds.table.spark_types import spark_type, sql_constant
@@ -80,6 +80,8 @@ def merge(  # noqa: PLR0913  # all but three by name
         IcebergSinkError: As a write with `format("icebergsink")`.
     """
     action = f"merge into {table}"
+    if not hasattr(source, "isStreaming"):
+        raise OptionError(f"Cannot {action}: the source is a {type(source).__name__}, expected a DataFrame of Spark.")
     if source.isStreaming:
         raise OptionError(f"Cannot {action}: the source is a stream. Merge its batches, in foreachBatch.")
     clauses = Clauses.of(action, when_matched, when_not_matched, when_not_matched_by_source)
@@ -105,6 +107,8 @@ class _Merge:
     """
 
     def __init__(self, action: str, source: DataFrame, on: str | Sequence[str], clauses: Clauses) -> None:
+        if not (isinstance(on, Sequence) and all(isinstance(name, str) for name in on)):
+            raise OptionError(f"Cannot {action}: on is {on!r}, expected a predicate, or names of columns.")
         self._action = action
         self._source = source
         self._on = on if isinstance(on, str) else " AND ".join(map(_equal, on))
@@ -126,6 +130,9 @@ class _Merge:
             (~is_source, self._clauses.not_matched_by_source),
         )
         clauses = [clause for _, of_kind in kinds for clause in of_kind]
+        # Of the side that a clause is not about all values are null.
+        self._check_side(self._source.alias(_SOURCE), self._clauses.not_matched)
+        self._check_side(rows.alias(_TARGET), self._clauses.not_matched_by_source)
         conditions = [self._condition(joined, kind, clause) for kind, of_kind in kinds for clause in of_kind]
         number = _first(conditions, [F.lit(number) for number in range(len(clauses))])
         # The number of a row's clause is found once, and each value is then that of its clause.
@@ -149,7 +156,7 @@ class _Merge:
         how = {(False, False): "inner", (True, False): "right", (False, True): "left", (True, True): "full"}[needs]
         source = self._source.select("*", F.lit(True).alias(mark))  # noqa: FBT003
         with self._refusing(self._on):
-            joined = rows.alias(_TARGET).join(source.alias(_SOURCE), F.expr(self._on), how)
+            joined = rows.alias(_TARGET).join(source.alias(_SOURCE), expression(self._on), how)
             joined.schema  # noqa: B018  # for its errors
         return joined
 
@@ -160,8 +167,22 @@ class _Merge:
         if clause.condition is None:
             return kind
         with self._refusing(clause.condition):
-            joined.where(clause.condition).schema  # noqa: B018  # for its errors
-        return kind & F.expr(clause.condition)
+            joined.where(expression(clause.condition)).schema  # noqa: B018  # for its errors
+        return kind & expression(clause.condition)
+
+    def _check_side(self, rows: DataFrame, clauses: Sequence[Clause]) -> None:
+        """Refuse clauses that name columns of the side that has no row then.
+
+        Raises:
+            OptionError: One does, or is wrong.
+        """
+        for clause in clauses:
+            if clause.condition is not None:
+                with self._refusing(clause.condition):
+                    rows.where(expression(clause.condition)).schema  # noqa: B018  # for its errors
+            if not isinstance(clause, Delete):
+                given = clause.values if isinstance(clause, Insert) else clause.assignments
+                types_of(self._action, rows, [text for text in (given or {}).values() if isinstance(text, str)])
 
     def _values(self, joined: DataFrame, clause: Clause, fields: Sequence[NestedField]) -> list[Column]:
         """Return the value of each column of the table where a clause applies."""

@@ -57,6 +57,7 @@ from iceberg_ds.row_level.replaced_rows import ReplacedRows, RowsRead
 from iceberg_ds.row_level.result import RowLevelResult
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, find_snapshot, write_base
 from iceberg_ds.snapshots.version_3 import VERSION_3
+from iceberg_ds.spark.sql_text import refusing_sql
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.spark.write_job import check_session, of_no_rows, run_job
 from iceberg_ds.table.lineage import ROW_ID, with_lineage
@@ -346,7 +347,10 @@ class RowLevelRun:
             return [_nothing_changed(plan.write)]
         to_read = replace(plan.read, plan=looked_into)
         rows = planned_rows(self._spark, to_read, plan.read_options, why_by_python(self._spark, to_read, "auto"))
-        changes = self._operation.changes(selected(request, rows, plan.read.names), scan.schema.fields)
+        chosen = selected(request, rows, plan.read.names)
+        with refusing_sql("", f"Cannot {self._action}: Spark does not take what rows become"):
+            changes = self._operation.changes(chosen, scan.schema.fields)
+            changes.schema  # noqa: B018  # for its errors
         answers = run_job(changes, plan.write, self._action, report_changes)
         changed = [answer for answer in answers if isinstance(answer, ChangedRows)]
         problem = next((answer for answer in answers if isinstance(answer, IcebergSinkError)), None)

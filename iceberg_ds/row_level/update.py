@@ -9,6 +9,7 @@ from pyiceberg.types import NestedField
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 from iceberg_ds.errors import OptionError
+from iceberg_ds.options.arguments import TEXT, ArgumentType, require_types
 from iceberg_ds.reading.read import is_case_sensitive
 from iceberg_ds.row_level.assignments import Assignments
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
@@ -19,6 +20,8 @@ from iceberg_ds.table.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_ASSIGNMENTS = ArgumentType(Mapping, "a mapping of columns to expressions")
 
 
 def update(  # noqa: PLR0913  # all but four by name
@@ -61,6 +64,7 @@ def update(  # noqa: PLR0913  # all but four by name
         IcebergSinkError: As a write with `format("icebergsink")`.
     """
     action = f"update {table}"
+    require_types(action, assignments=(assignments, _ASSIGNMENTS), where=(where, TEXT))
     if not assignments:
         raise OptionError(f"Cannot {action}: assignments names no column. Give one, as {{'price': 'price * 2'}}.")
 

@@ -45,6 +45,20 @@ ROW_LEVEL = (
         spark_tests=(_MERGES + "test_only_rows_that_are_changed_twice_are_refused",),
     ),
     Mutation(
+        name="the last word of a predicate that was cut off is taken for a name",
+        file="spark/sql_text.py",
+        before='    return F.expr(f"({text}\\n)")\n',
+        after="    return F.expr(text)\n",
+        spark_tests=(_CHANGES + "test_predicate_that_was_cut_off_changes_nothing",),
+    ),
+    Mutation(
+        name="a clause of a merge takes values of the side that has no row",
+        file="row_level/merge.py",
+        before="        self._check_side(self._source.alias(_SOURCE), self._clauses.not_matched)\n",
+        after="",
+        spark_tests=(_MERGES + "test_wrong_merges_are_named",),
+    ),
+    Mutation(
         name="a clause applies although one before it does",
         file="row_level/merge.py",
         before="    pairs = list(zip(conditions, values, strict=True))\n",

@@ -267,6 +267,10 @@ def test_times_are_compared_as_spark_compares_them(
         ({"part": "named_struct('a', 1)"}, "which is not stored in it without being asked"),
         ({"part": "nothing + 1"}, "has no value here"),
         ({"part": "1 +"}, "has no value here"),
+        ({"part": "part as other"}, "has no value here"),
+        ({"part": None}, "'part' is set to None, expected an expression in Spark's SQL, such as 'NULL'"),
+        ({"part": "max(part)"}, "Spark does not take what rows become"),
+        (["part"], "assignments is .*, expected a mapping"),
     ],
 )
 def test_wrong_assignments_are_named(
@@ -279,6 +283,24 @@ def test_wrong_assignments_are_named(
         iceberg_ds.update("db.t", assignments, spark=spark, options=house.options)
 
     assert found(house) == expected(lambda row: row, 2)
+
+
+@pytest.mark.parametrize("where", ["id < 5 and", "id < 5 or", "id < 5 keep", "id < 5 and -- and id = 4", "(id < 5"])
+def test_predicate_that_was_cut_off_changes_nothing(spark: SparkSession, house: Warehouse, where: str) -> None:
+    """Spark takes its last word for a name: all rows of its first half would be deleted."""
+    house.append(people(spark))
+    calls = (
+        lambda: iceberg_ds.delete_from("db.t", where, spark, options=house.options),
+        lambda: iceberg_ds.update("db.t", {"part": "5"}, where, spark, options=house.options),
+        lambda: iceberg_ds.read(spark, "db.t", where=where, options=house.options),
+    )
+    for call in calls:
+        with pytest.raises(OptionError, match="where is no predicate on its columns"):
+            call()
+    with pytest.raises(OptionError, match="where is True, expected a text or None"):
+        iceberg_ds.update("db.t", {"part": "5"}, True, spark, options=house.options)  # type: ignore[arg-type]  # noqa: FBT003
+
+    assert found(house) == expected(lambda row: row)
 
 
 def test_required_column_is_not_set_to_null(spark: SparkSession, house: Warehouse) -> None:

@@ -287,16 +287,20 @@ def test_columns_of_odd_names_are_merged(spark: SparkSession, house: Warehouse) 
         ({"when_matched": Delete("source.x = 1")}, "'source.x = 1' is no predicate on table and source"),
         ({"when_matched": Update(), "on": "id = 1"}, "'id = 1' is no predicate on table and source"),
         ({"when_matched": Update(), "on": []}, "on names no column"),
-        ({"when_not_matched": Insert({"id": "target.id"})}, "x"),
+        ({"when_matched": Update(), "on": 5}, "on is 5, expected a predicate, or names of columns"),
+        ({"when_matched": Delete(), "on": "target.id = source.id and"}, "is no predicate on table and source"),
+        ({"when_matched": Delete("target.id = 1 or target.id = 2 and")}, "is no predicate on table and source"),
+        # Columns of the side that has no row then: all of them would be null.
+        ({"when_not_matched": Insert({"id": "target.id"})}, "'target.id' has no value here"),
+        ({"when_not_matched": Insert({"id": "source.id"}, "target.id IS NULL")}, "is no predicate on table and source"),
+        ({"when_not_matched_by_source": Update({"name": "source.name"})}, "'source.name' has no value here"),
+        ({"when_not_matched_by_source": Delete("source.id IS NULL")}, "is no predicate on table and source"),
     ],
 )
 def test_wrong_merges_are_named(spark: SparkSession, house: Warehouse, arguments: dict[str, Any], error: str) -> None:
     """A job would fail with an error of Spark's, or do something else."""
     house.append(spark.createDataFrame([(1, 0, "a")], TARGET))
     source = spark.createDataFrame([(1, 0, "old")], SOURCE)
-    if error == "x":
-        iceberg_ds.merge(spark, source, "db.t", **{"on": ["id"], **arguments}, options=house.options)
-        return
 
     with pytest.raises(OptionError, match=error):
         iceberg_ds.merge(spark, source, "db.t", **{"on": ["id"], **arguments}, options=house.options)
