@@ -55,6 +55,7 @@ from iceberg_ds.io.listing import (
     stored_files,
 )
 from iceberg_ds.io.stores import StoredFile
+from iceberg_ds.secrets import mask_url
 from iceberg_ds.table.names import identifier_text
 
 logger = logging.getLogger(__name__)
@@ -332,7 +333,7 @@ def tell_of_outside(table: Table, count: int) -> None:
             "delete them yourself if none has",
             count,
             identifier_text(table.name()),
-            table.metadata.location,
+            mask_url(table.metadata.location),
         )
 
 

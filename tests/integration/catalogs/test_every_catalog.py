@@ -175,7 +175,7 @@ def test_partitioned_table_is_pruned_by_other_engines(spark: SparkSession, table
     assert late == list(range(14, 20))
 
 
-@WITH_HALF
+@WITH_ONE
 def test_table_is_kept_in_order(spark: SparkSession, table: CatalogTable) -> None:
     """Small files, old snapshots and what failed writes left would stay on this catalog, or rows go with them."""
     for first in range(0, 9, 3):
