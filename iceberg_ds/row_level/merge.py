@@ -177,9 +177,7 @@ class _Merge:
             OptionError: One does, or is wrong.
         """
         for clause in clauses:
-            if clause.condition is not None:
-                with self._refusing(clause.condition):
-                    rows.where(expression(clause.condition)).schema  # noqa: B018  # for its errors
+            self._condition(rows, F.lit(True), clause)  # noqa: FBT003  # for its errors
             if not isinstance(clause, Delete):
                 given = clause.values if isinstance(clause, Insert) else clause.assignments
                 types_of(self._action, rows, [text for text in (given or {}).values() if isinstance(text, str)])
