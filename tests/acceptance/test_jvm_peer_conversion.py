@@ -59,6 +59,7 @@ def make(shared: SharedCatalog) -> Sink:
     return sink
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("encoding", few(1, ENCODINGS))
 def test_rows_stay_the_same_for_the_runtime_and_become_so_for_pyiceberg(
     shared: SharedCatalog, encoding: RowEncoding

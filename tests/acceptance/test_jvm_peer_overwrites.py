@@ -58,7 +58,7 @@ PREDICATES: dict[str, Callable[[Row], bool]] = {
 }
 
 
-@pytest.mark.parametrize(("rest", "predicate"), few(2, product(TABLES.values(), PREDICATES)))
+@pytest.mark.parametrize(("rest", "predicate"), few(1, product(TABLES.values(), PREDICATES)))
 def test_overwrite_of_a_range(shared: SharedCatalog, rest: str, predicate: str) -> None:
     """Rows outside of the range would be lost or changed, or rows inside of it be left."""
     shared.create_by_jvm(EVENT_COLUMNS, rest)
@@ -91,6 +91,7 @@ def test_dynamic_overwrite_does_what_the_jvm_does(shared: SharedCatalog, spec: s
     assert exact(shared.rows()) == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("predicate", few(1, PREDICATES))
 def test_overwrite_of_a_range_beside_deletes(shared: SharedCatalog, predicate: str) -> None:
     """Rows that the peer has deleted would return when their file is written again."""

@@ -50,6 +50,7 @@ def check(spark: SparkSession, shared: SharedCatalog, expected: dict[int, Any], 
             assert by_us(spark, shared, reader, value) == expected, (reader, value)  # type: ignore[arg-type]
 
 
+@pytest.mark.exhaustive
 def test_runtime_reads_what_the_sink_writes_and_goes_on(shared: SharedCatalog, spark: SparkSession) -> None:
     """Values would be others for its users, or its own changes would not be seen by ours."""
     rows = nested(variants(spark, typed=True)).localCheckpoint()

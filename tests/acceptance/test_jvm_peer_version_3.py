@@ -140,6 +140,7 @@ def test_rows_without_ids_are_read_as_such(shared: SharedCatalog) -> None:
     assert by_python(shared, snapshot) == by_spark(shared, snapshot) == by_runtime(shared, snapshot) == none
 
 
+@pytest.mark.exhaustive
 def test_overwrites_take_deletion_vectors_with_their_files(shared: SharedCatalog) -> None:
     """A vector without its file would be left for ever, or rows that the runtime had deleted would come back."""
     rest = f"PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '3', {MERGE_ON_READ})"
@@ -311,6 +312,7 @@ def test_rows_are_changed_in_turn(shared: SharedCatalog, mode: Any) -> None:
     assert by_spark(shared) == found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("sorted_by", "layout"), few(1, [("name, id DESC", "PARTITIONED BY (part)"), (None, "")]))
 def test_compaction_keeps_rows_and_their_ids(shared: SharedCatalog, sorted_by: str | None, layout: str) -> None:
     """Rows would become other rows, deleted ones come back, or vectors stay of files that are gone."""

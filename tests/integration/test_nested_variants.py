@@ -184,12 +184,15 @@ def test_predicates_see_what_is_inside(spark: SparkSession, house: Warehouse) ->
 
 @pytest.mark.parametrize(
     ("column", "reason"),
-    [
-        ("map(1, 'x') AS c", r"'c' holds map<int,string>, whose keys are no text.*transform_keys"),
-        ("array(named_struct('i', INTERVAL 1 DAY)) AS c", r"'c' holds interval day, .*cast it to decimal\(20, 6\)"),
-        ("struct(id AS a, id AS a) AS c", "'c' holds a struct whose .*'a'.*rename"),
-        ("named_struct('metadata', X'01', 'value', X'01') AS c", "cannot tell from a variant: rename a field"),
-    ],
+    few(
+        1,
+        [
+            ("map(1, 'x') AS c", r"'c' holds map<int,string>, whose keys are no text.*transform_keys"),
+            ("array(named_struct('i', INTERVAL 1 DAY)) AS c", r"'c' holds interval day, .*cast it to decimal\(20, 6\)"),
+            ("struct(id AS a, id AS a) AS c", "'c' holds a struct whose .*'a'.*rename"),
+            ("named_struct('metadata', X'01', 'value', X'01') AS c", "cannot tell from a variant: rename a field"),
+        ],
+    ),
 )
 def test_what_no_variant_holds_is_refused(spark: SparkSession, house: Warehouse, column: str, reason: str) -> None:
     """Tasks would fail one by one, or make something else of it."""

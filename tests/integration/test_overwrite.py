@@ -163,6 +163,7 @@ def test_rows_that_come_while_tasks_run_stay_under_snapshot_isolation(
     check_clean(house)
 
 
+@pytest.mark.exhaustive
 def test_snapshot_that_a_job_has_read_bounds_what_it_may_replace(spark: SparkSession, house: Warehouse) -> None:
     """A job that reads the table, computes and writes it back would drop what came in between."""
     house.append(numbered(spark, 0, 3))

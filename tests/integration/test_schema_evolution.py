@@ -114,6 +114,7 @@ def test_batch_widens_adds_relaxes_and_leaves_out_with_full(spark: SparkSession,
     ]
 
 
+@pytest.mark.exhaustive
 def test_columns_are_dropped_if_asked_for(spark: SparkSession, house: Warehouse) -> None:
     """A column that nobody fills any more would stay for ever, or go without being asked for."""
     house.append(numbered(spark, 0, 1).selectExpr("*", "1 AS gone"))

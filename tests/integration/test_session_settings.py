@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from support.exhaustive import EXHAUSTIVE
+from support.exhaustive import EXHAUSTIVE, few
 from support.spark.jobs import numbered
 from support.spark.stream_runs import Stream
 from support.spark.tables import Warehouse
@@ -30,7 +30,7 @@ def audited(spark: SparkSession, house: Warehouse) -> Iterator[Warehouse]:
 
 @pytest.mark.parametrize(
     ("key", "next_step"),
-    [(BRANCH, r"Give option branch=audit, with create-branch=true"), (AUDIT_ID, "write with option 'branch'")],
+    few(1, [(BRANCH, r"Give option branch=audit, with create-branch=true"), (AUDIT_ID, "write with option 'branch'")]),
 )
 def test_batch_that_would_pass_the_setting_over_is_refused(
     spark: SparkSession, audited: Warehouse, key: str, next_step: str

@@ -241,6 +241,7 @@ def test_refused_stream_says_why_and_commits_nothing(
     assert house.data_files() == house.referenced()
 
 
+@pytest.mark.exhaustive
 def test_stream_into_an_ill_table_stops_before_its_tasks_and_goes_on_once_it_is_well(
     spark: SparkSession, house: Warehouse, source: Path, tmp_path: Path
 ) -> None:

@@ -175,6 +175,7 @@ def test_partitioned_table_is_pruned_by_other_engines(spark: SparkSession, table
     assert late == list(range(14, 20))
 
 
+@pytest.mark.exhaustive
 @WITH_ONE
 def test_table_is_kept_in_order(spark: SparkSession, table: CatalogTable) -> None:
     """Small files, old snapshots and what failed writes left would stay on this catalog, or rows go with them."""

@@ -58,6 +58,7 @@ def test_unknown_warehouse_of_nessie_is_named(nessie: CatalogService) -> None:
     assert "Check 'warehouse'" in str(error)
 
 
+@pytest.mark.exhaustive
 def test_missing_namespace_of_every_catalog_is_told(service: CatalogService) -> None:
     """A user would take a misspelt namespace for a broken catalog."""
     catalog = load_catalog(service.name, **service.properties)

@@ -329,7 +329,7 @@ def test_uuid_fixed_and_time_are_read(spark: SparkSession, house: Warehouse) -> 
         iceberg_ds.read(spark, NAME, options=house.options, reader="spark")
 
 
-@pytest.mark.parametrize("folder", ["a ü", "[b] {1} *"])
+@pytest.mark.parametrize("folder", few(1, ["a ü", "[b] {1} *"]))
 def test_paths_with_any_signs_are_read(spark: SparkSession, tmp_path: Path, folder: str) -> None:
     """Spark would take brackets for a pattern, or read a percent sign as an escape."""
     house = Warehouse(folder=tmp_path / folder)
@@ -532,7 +532,7 @@ def test_filters_find_nan_and_negative_zero(spark: SparkSession, house: Warehous
         assert rows(iceberg_ds.read(spark, NAME, options=house.options).where(where).select("id")) == [{"id": wanted}]
 
 
-@pytest.mark.parametrize("column", ["d", "s.d", "s.inner.t"])
+@pytest.mark.parametrize("column", few(1, ["s.inner.t", "d", "s.d"]))
 def test_filters_find_days_that_julius_caesar_had(spark: SparkSession, house: Warehouse, column: str) -> None:
     """Spark shifts the ten days that the Gregorian calendar left out as it pushes a filter down."""
     day, time = "date'1582-10-10'", "timestamp'1582-10-10 01:02:03Z'"
@@ -558,7 +558,7 @@ def java_in_tokyo(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("java_in_tokyo")
-@pytest.mark.parametrize("column", ["t", "s.t"])
+@pytest.mark.parametrize("column", few(1, ["s.t", "t"]))
 def test_filters_find_times_before_a_zone_had_its_offset(spark: SparkSession, house: Warehouse, column: str) -> None:
     """Spark shifts what was local mean time, by the zone of its JVM, as it pushes a filter down."""
     time = "timestamp'1887-12-31 14:50:00Z'"
@@ -596,11 +596,14 @@ def test_row_is_deleted_by_a_column_that_its_file_lacks(spark: SparkSession, hou
 
 @pytest.mark.parametrize(
     ("setting", "value", "where"),
-    [
-        ("spark.sql.ansi.doubleQuotedIdentifiers", "true", 'a = "b"'),
-        ("spark.sql.parser.escapedStringLiterals", "true", r"a = 'x\ny'"),
-        ("spark.sql.ansi.enabled", "false", "f = 16777217"),
-    ],
+    few(
+        1,
+        [
+            ("spark.sql.ansi.doubleQuotedIdentifiers", "true", 'a = "b"'),
+            ("spark.sql.parser.escapedStringLiterals", "true", r"a = 'x\ny'"),
+            ("spark.sql.ansi.enabled", "false", "f = 16777217"),
+        ],
+    ),
 )
 def test_setting_that_changes_predicates_loses_no_row(
     spark: SparkSession, house: Warehouse, setting: str, value: str, where: str
@@ -673,7 +676,7 @@ def test_names_are_neither_patterns_nor_variables(spark: SparkSession, house: Wa
     assert found == [{"id": key, **{name: float(number) for number, name in enumerate(names)}} for key in range(2)]
 
 
-@pytest.mark.parametrize("reader", ["auto", "spark", "python"])
+@pytest.mark.parametrize("reader", few(1, ["auto", "spark", "python"]))
 def test_table_with_a_column_without_a_spark_type_is_read_without_it(
     spark: SparkSession, house: Warehouse, reader: Any
 ) -> None:

@@ -14,7 +14,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType, Time
 from pyspark.sql import DataFrame, SparkSession
 from support.checks.invariants import check_clean, check_sound
 from support.checks.reader import listed, rows_of
-from support.exhaustive import EXHAUSTIVE, each_value
+from support.exhaustive import EXHAUSTIVE, each_value, few
 from support.spark.tables import Warehouse
 from support.tables.changes_by_others import head_of, set_branch
 from support.tables.delete_files import delete_ids
@@ -138,7 +138,7 @@ def test_whole_files_go_without_a_job(spark: SparkSession, house: Warehouse, mon
     assert summary.summary.operation.value == "delete"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", few(1, MODES))
 def test_changes_follow_each_other(spark: SparkSession, house: Warehouse, mode: Any) -> None:
     """A row that was hidden before would come back, or be counted again, in files with deletes of both kinds."""
     house.append(people(spark, 20))

@@ -97,6 +97,7 @@ def test_ids_are_kept_in_an_upgraded_table(spark: SparkSession, house: Warehouse
     assert [after[number][0] for number in (0, 4, 5, 100, 101)] == [0, 0, 50, 0, 101]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("task_rows", [500_000, 1])  # by the driver, or a task of Spark for each file
 def test_upserted_rows_keep_their_ids(
     spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch, task_rows: int
