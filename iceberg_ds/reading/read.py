@@ -240,15 +240,21 @@ def _why_not_opened(spark: SparkSession, planned: PlannedRead) -> str | None:
     return None if lacking is None else f"Spark has no filesystem for {lacking}, or does not tell"
 
 
-def selected(request: ReadRequest, rows: DataFrame, columns: Sequence[str]) -> DataFrame:
+def selected(request: ReadRequest, rows: DataFrame, columns: Sequence[str], action: str | None = None) -> DataFrame:
     """Return the rows that satisfy the predicate, with the columns of the result.
+
+    Args:
+        request: What is asked for.
+        rows: All rows.
+        columns: The columns of the result.
+        action: What is being done, for errors; None for a read of the table.
 
     Raises:
         OptionError: Spark does not understand the predicate.
     """
     where = request.where
     if where is not None:
-        with refusing_sql(where, f"Cannot read {request.name}: where is no predicate on its columns"):
+        with refusing_sql(where, f"Cannot {action or f'read {request.name}'}: where is no predicate on its columns"):
             rows = rows.where(expression(where))
             rows.schema  # noqa: B018  # for its errors
     return rows.select(*map(quoted, columns))

@@ -140,7 +140,10 @@ def types_of(action: str, rows: DataFrame, expressions: Sequence[str]) -> dict[s
     found: dict[str, spark.DataType] = {}
     for text in dict.fromkeys(expressions):
         with refusing_sql(text, f"Cannot {action}: expression {text!r} has no value here"):
-            found[text] = rows.select(expression(text).alias("value")).schema["value"].dataType
+            # Within an array Spark refuses what makes several rows of one, such as `explode`.
+            inside = rows.select(F.array(expression(text)).alias("values")).schema["values"].dataType
+            assert isinstance(inside, spark.ArrayType)  # noqa: S101  # as asked for
+            found[text] = inside.elementType
     return found
 
 

@@ -347,7 +347,7 @@ class RowLevelRun:
             return [_nothing_changed(plan.write)]
         to_read = replace(plan.read, plan=looked_into)
         rows = planned_rows(self._spark, to_read, plan.read_options, why_by_python(self._spark, to_read, "auto"))
-        chosen = selected(request, rows, plan.read.names)
+        chosen = selected(request, rows, plan.read.names, self._action)
         with refusing_sql("", f"Cannot {self._action}: Spark does not take what rows become"):
             changes = self._operation.changes(chosen, scan.schema.fields)
             changes.schema  # noqa: B018  # for its errors

@@ -269,6 +269,7 @@ def test_times_are_compared_as_spark_compares_them(
         ({"part": "1 +"}, "has no value here"),
         ({"part": "part as other"}, "has no value here"),
         ({"part": None}, "'part' is set to None, expected an expression in Spark's SQL, such as 'NULL'"),
+        ({"name": "explode(array('a', 'b'))"}, "has no value here.*GENERATOR"),
         ({"part": "max(part)"}, "Spark does not take what rows become"),
         (["part"], "assignments is .*, expected a mapping"),
     ],
@@ -289,13 +290,13 @@ def test_wrong_assignments_are_named(
 def test_predicate_that_was_cut_off_changes_nothing(spark: SparkSession, house: Warehouse, where: str) -> None:
     """Spark takes its last word for a name: all rows of its first half would be deleted."""
     house.append(people(spark))
-    calls = (
-        lambda: iceberg_ds.delete_from("db.t", where, spark, options=house.options),
-        lambda: iceberg_ds.update("db.t", {"part": "5"}, where, spark, options=house.options),
-        lambda: iceberg_ds.read(spark, "db.t", where=where, options=house.options),
-    )
-    for call in calls:
-        with pytest.raises(OptionError, match="where is no predicate on its columns"):
+    calls = {
+        "delete rows of": lambda: iceberg_ds.delete_from("db.t", where, spark, options=house.options),
+        "update": lambda: iceberg_ds.update("db.t", {"part": "5"}, where, spark, options=house.options),
+        "read": lambda: iceberg_ds.read(spark, "db.t", where=where, options=house.options),
+    }
+    for action, call in calls.items():
+        with pytest.raises(OptionError, match=f"Cannot {action} db.t: where is no predicate on its columns"):
             call()
     with pytest.raises(OptionError, match="where is True, expected a text or None"):
         iceberg_ds.update("db.t", {"part": "5"}, True, spark, options=house.options)  # type: ignore[arg-type]  # noqa: FBT003
