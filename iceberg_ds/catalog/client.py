@@ -145,7 +145,7 @@ class CatalogClient:
         if table is None:
             raise TableNotFoundError(
                 f"Table {identifier_text(identifier)} does not exist in {self!r}: "
-                "create it, fix its name, or let the write create it with create-table=true."
+                "create it, fix its name, or let a write create it with create-table=true."
             )
         return table
 

@@ -61,6 +61,7 @@ from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
 from iceberg_ds.options.arguments import FLAG, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.reading.consumers import AssertNoOtherConsumers, names_of
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import last_sequence_number
 from iceberg_ds.snapshots.version_3 import ManifestList
@@ -355,12 +356,16 @@ class _Work:
         """Return the request that removes it, unless a branch or tag has moved.
 
         Args:
-            knows_all_refs: Whether the catalog takes the condition that no branch or tag was created meanwhile.
+            knows_all_refs: Whether the catalog takes the conditions that no branch or tag was created meanwhile, and
+                that no stream has taken a name.
         """
         table, expired = self.table, self.plan.expired
         required: list[TableRequirement] = [AssertTableUUID(uuid=table.table_uuid)]
         if knows_all_refs:
-            required.append(AssertNoOtherRefs(uuid=table.table_uuid, names=frozenset(table.refs)))
+            required += [
+                AssertNoOtherRefs(uuid=table.table_uuid, names=frozenset(table.refs)),
+                AssertNoOtherConsumers(uuid=table.table_uuid, names=names_of(table)),
+            ]
         required += [
             AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in sorted(table.refs.items())
         ]

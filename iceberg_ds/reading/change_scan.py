@@ -24,8 +24,9 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.change_history import ChangeStep
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, deleted_positions, position_count
 from iceberg_ds.reading.extras import DELETE, INSERT
+from iceberg_ds.reading.file_errors import naming_manifests
 from iceberg_ds.reading.lives import FileId, Lives
-from iceberg_ds.reading.scan import ScanPlan, live_files, naming_manifests, plan_files
+from iceberg_ds.reading.scan import ScanPlan, live_files, plan_files
 from iceberg_ds.reading.scan_task import Change, ScanTask
 from iceberg_ds.snapshots.live_files import LiveFile
 from iceberg_ds.snapshots.manifests import live_manifests

@@ -12,13 +12,14 @@ from dataclasses import asdict, dataclass
 from itertools import takewhile
 from urllib.parse import quote, unquote
 
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.parsing import whole_number
-from iceberg_ds.reading.stream import Offset, StreamRules
+from iceberg_ds.reading.stream import NO_SNAPSHOT, Offset, StreamRules
 from iceberg_ds.snapshots.refs import branch_history
 from iceberg_ds.table.requests import CommitRequest
 
@@ -33,22 +34,29 @@ class Consumer:
 
     Attributes:
         branch: The branch that it reads.
-        snapshot: Id of the snapshot that it has come to.
+        snapshot: Id of the snapshot that it has come to; -1 if it began when the branch had none.
         stream: What tells it from other streams that are given its name.
+        is_done: Whether it has read that snapshot to its end.
     """
 
     branch: str
     snapshot: int
     stream: str
+    is_done: bool = False
 
     @classmethod
     def of(cls, text: str) -> Consumer | None:
         """Return what a property holds; None if that is no record."""
         with suppress(ValueError, TypeError, RecursionError):
             found = cls(**json.loads(text))
-            if tuple(map(type, asdict(found).values())) == (str, int, str):
+            if tuple(map(type, asdict(found).values())) == (str, int, str, bool):
                 return found
         return None
+
+    @property
+    def read(self) -> str:
+        """How far it has read, in words."""
+        return "nothing" if self.snapshot == NO_SNAPSHOT else f"up to snapshot {self.snapshot}"
 
     def needed(self, metadata: TableMetadata, now_ms: int) -> Sequence[Snapshot]:
         """Return the snapshots that the stream still needs, newest first: where it has come to, and what follows.
@@ -59,9 +67,35 @@ class Consumer:
         oldest_ms = now_ms - whole_number(metadata.properties, MAX_AGE, _THIRTY_DAYS_MS)
         history = list(branch_history(metadata, self.branch))
         unread = list(takewhile(lambda snapshot: snapshot.snapshot_id != self.snapshot, history))
-        leads_on = len(unread) < len(history) or (unread and unread[-1].parent_snapshot_id == self.snapshot)
+        before = unread[-1].parent_snapshot_id or NO_SNAPSHOT if unread else None
+        leads_on = len(unread) < len(history) or before == self.snapshot
         is_in_time = all(snapshot.timestamp_ms >= oldest_ms for snapshot in unread)
         return history[: len(unread) + 1] if leads_on and is_in_time else ()
+
+    def has_more(self, metadata: TableMetadata, now_ms: int) -> bool:
+        """Return whether the stream is waited for and has something to read that the branch has by now."""
+        needed = self.needed(metadata, now_ms)
+        return bool(needed) and not (self.is_done and needed[0].snapshot_id == self.snapshot)
+
+
+class AssertNoOtherConsumers(AssertTableUUID):
+    """No stream has taken a name meanwhile beside those in `names`, as `names_of` returns them.
+
+    The REST catalog spec has no such requirement: only for catalogs whose requests this process carries out itself.
+    """
+
+    names: frozenset[str]
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # as all requirements do
+        """Raise `CommitFailedException` if there is another one."""
+        super().validate(base_metadata)
+        if base_metadata is not None and (others := names_of(base_metadata) - self.names):
+            raise CommitFailedException(f"Requirement failed: '{min(others)}' was taken meanwhile")
+
+
+def names_of(metadata: TableMetadata) -> frozenset[str]:
+    """Return the names of streams, each with its branch and what tells it from others of that name."""
+    return frozenset(f"{name} of {one.branch} ({one.stream})" for name, one in _consumers(metadata))
 
 
 def record_request(
@@ -81,14 +115,15 @@ def record_request(
     """
     name = str(rules.consumer_id)
     key = _key(name)
-    record = Consumer(branch=rules.branch, snapshot=end.snapshot, stream=end.stream)
+    is_done = not end.is_begin and end.is_done
+    record = Consumer(branch=rules.branch, snapshot=end.snapshot, stream=end.stream, is_done=is_done)
     found = Consumer.of(metadata.properties.get(key, ""))
     if str(metadata.table_uuid) != end.uuid or found == record:
         return None
     if found is not None and found.stream != end.stream and found.needed(metadata, now_ms):
         raise OptionError(
             f"Cannot read {table}: consumer-id '{name}' is the name of another stream, with a checkpoint of its own, "
-            f"which has come to snapshot {found.snapshot}; expiry could not wait for both. Give this one another name, "
+            f"which has read {found.read}; expiry could not wait for both. Give this one another name, "
             f"or remove table property {key} if the other one is gone for good."
         )
     return CommitRequest(
@@ -102,20 +137,16 @@ def awaited_snapshots(metadata: TableMetadata, now_ms: int) -> dict[int, str]:
     found: dict[int, str] = {}
     for name, consumer in _consumers(metadata):
         reason = (
-            f"stream '{name}' has read up to snapshot {consumer.snapshot} of branch '{consumer.branch}': if it is "
-            f"gone for good, remove property {_key(name)}"
+            f"stream '{name}' has read {consumer.read} of branch '{consumer.branch}': if it is gone for good, remove "
+            f"property {_key(name)}"
         )
         found |= {snapshot.snapshot_id: reason for snapshot in consumer.needed(metadata, now_ms)}
     return found
 
 
 def awaited_branches(metadata: TableMetadata, now_ms: int) -> frozenset[str]:
-    """Return the branches whose named streams still need snapshots after the last one that they have read."""
-    return frozenset(
-        consumer.branch
-        for _, consumer in _consumers(metadata)
-        if any(snapshot.snapshot_id != consumer.snapshot for snapshot in consumer.needed(metadata, now_ms))
-    )
+    """Return the branches of which named streams have something to read."""
+    return frozenset(one.branch for _, one in _consumers(metadata) if one.has_more(metadata, now_ms))
 
 
 def _key(name: str) -> str:

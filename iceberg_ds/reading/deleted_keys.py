@@ -19,7 +19,7 @@ from pyiceberg.types import (
 
 from iceberg_ds.deletes.key_reader import ColumnReader, canonical_type
 from iceberg_ds.io.parallel import in_parallel
-from iceberg_ds.reading.scan import naming_delete_file
+from iceberg_ds.reading.file_errors import naming_delete_file
 from iceberg_ds.table.arrow_schema import arrow_type
 
 # The most keys that the driver reads.

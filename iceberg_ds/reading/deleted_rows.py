@@ -13,7 +13,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.io.parallel import in_parallel
-from iceberg_ds.reading.scan import naming_delete_file
+from iceberg_ds.reading.file_errors import naming_delete_file
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.snapshots.live_files import DeletionVector, Source
 from iceberg_ds.table.names import FILE_PATH, POS

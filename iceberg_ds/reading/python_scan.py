@@ -26,6 +26,7 @@ from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
 from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_value
+from iceberg_ds.reading.file_errors import naming_data_file
 from iceberg_ds.reading.partition_column import partition_type, partitions_of
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_arrow import spark_values
@@ -123,7 +124,7 @@ class PythonScan:
 
         Raises:
             UnsupportedTableError: A file has no field ids, or values of other types than the table.
-            DataFileError: A delete file is missing or damaged.
+            DataFileError: A file is missing or damaged.
         """
         io = file_io(self.io_properties, self.location)
         for task, hidden, meant in self._with_deletes(io, tasks):
@@ -162,8 +163,7 @@ class PythonScan:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a data file that are not hidden and, of these, are meant; None for all."""
         work = task.work
-        batches = batches_of(io, work.path, self._read, hidden, self._mapping, work.partition_values)
-        for positions, batch in batches:
+        for positions, batch in self._batches_of(io, task, hidden):
             found = project(batch, self._read, work.partition_values)
             rows, kept = found, positions
             if meant is not None:
@@ -174,6 +174,11 @@ class PythonScan:
                 rows, kept = rows.filter(is_meant), kept.filter(is_meant)
             if rows.num_rows:
                 yield self._shown(rows, kept, task)
+
+    def _batches_of(self, io: FileIO, task: ScanTask, hidden: pa.Array) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
+        work = task.work
+        with naming_data_file(self.name, io, work.path):
+            yield from batches_of(io, work.path, self._read, hidden, self._mapping, work.partition_values)
 
     def _shown(self, rows: pa.RecordBatch, positions: pa.Array, task: ScanTask) -> pa.RecordBatch:
         """Return the columns of the result."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from functools import partial
@@ -28,14 +27,13 @@ from pyiceberg.types import DateType, IcebergType, NestedField, StructType, Time
 
 from iceberg_ds.deletes.index import KeySource, KnownKeys, all_specs, key_types, plan_work, why_not_readable
 from iceberg_ds.deletes.work import FileWork
-from iceberg_ds.error_hints import advice
-from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError, UnsupportedTableError
+from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange, bound_value
 from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.io.parallel import in_parallel
+from iceberg_ds.reading.file_errors import naming_manifests
 from iceberg_ds.reading.lives import FileId, Life
 from iceberg_ds.reading.scan_task import ScanTask
-from iceberg_ds.secrets import mask_text, masked_cause
 from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles
 from iceberg_ds.snapshots.manifests import added_entries, live_entries, live_manifests
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head, find_snapshot
@@ -283,41 +281,6 @@ def _read(
     covered = [(live, _coverage(live, meant)) for live in files]
     inside = frozenset(live.path for live, coverage in covered if coverage is Coverage.INSIDE)
     return [live for live, coverage in covered if coverage is not Coverage.OUTSIDE], inside, total
-
-
-@contextmanager
-def naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Iterator[None]:
-    """Say of any error in this block which snapshot's manifests cannot be read.
-
-    Raises:
-        DataFileError: They cannot be read.
-    """
-    try:
-        yield
-    except Exception as error:  # of any storage library
-        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
-        raise DataFileError(
-            f"Cannot read {name}: the manifests of snapshot {snapshot.snapshot_id if snapshot else None} cannot be "
-            f"read: {reason}. {advice(error)}".rstrip()
-        ) from masked_cause(error, io.properties)
-
-
-@contextmanager
-def naming_delete_file(io: FileIO, path: str) -> Iterator[None]:
-    """Say of any error in this block which delete file cannot be read.
-
-    Raises:
-        DataFileError: It cannot be read.
-    """
-    try:
-        yield
-    except IcebergSinkError:
-        raise
-    except Exception as error:  # of any storage library, or of Arrow
-        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
-        raise DataFileError(
-            f"Cannot read delete file {path}: {reason}. Rows that it deletes would come back. {advice(error)}".rstrip()
-        ) from masked_cause(error, io.properties)
 
 
 def live_files(io: FileIO, manifest: ManifestFile) -> list[LiveFile]:

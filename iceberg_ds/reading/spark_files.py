@@ -22,6 +22,7 @@ from pyspark.sql.types import BinaryType, StructType
 from iceberg_ds.deletes.work import KeyFile
 from iceberg_ds.errors import DataFileError
 from iceberg_ds.io.local_paths import is_local
+from iceberg_ds.reading.file_errors import GONE
 from iceberg_ds.reading.file_marks import MARK, Portion
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.scan_task import ScanTask
@@ -49,7 +50,6 @@ _OPTIONS = {
 _UUID = r"^(.{8})(.{4})(.{4})(.{4})(.{12})$", "$1-$2-$3-$4-$5"
 _PLAIN = re.compile(r"\w+", re.ASCII)
 _S3 = re.compile(r"^s3n?://")
-_GONE = "If its snapshot has expired meanwhile, read the table again; else iceberg_ds.verify names what is missing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,9 +97,9 @@ class SparkFiles:
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
-            raise DataFileError(f"Cannot read {self.plan.name}: {str(error).splitlines()[0]} {_GONE}") from error
+            raise DataFileError(f"Cannot read {self.plan.name}: {str(error).splitlines()[0]} {GONE}") from error
         if missing:  # Spark passes over a file that goes away while it lists them
-            raise DataFileError(f"Cannot read {self.plan.name}: {missing} of {len(wanted)} files are missing. {_GONE}")
+            raise DataFileError(f"Cannot read {self.plan.name}: {missing} of {len(wanted)} files are missing. {GONE}")
         return rows
 
     def marked(self, portion: Portion[ScanTask], columns: Sequence[ReadColumn]) -> DataFrame:

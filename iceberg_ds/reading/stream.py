@@ -8,9 +8,10 @@ not told to pass over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from hashlib import sha256
 
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
@@ -29,10 +30,13 @@ from iceberg_ds.snapshots.refs import (
     branch_snapshot_id,
     find_snapshot,
     keeps_rows,
+    last_sequence_number,
     place_in,
 )
 
 NO_SNAPSHOT = -1
+# Instead of the snapshot that is read whole, in an offset before everything: the branch had no snapshot then.
+_EMPTY_BRANCH = -2
 _BEGIN_ANEW = (
     "To go on, begin with a new checkpoint: by default the stream reads all rows of the oldest snapshot that is there, "
     "and then what was appended; option starting-snapshot-id begins after a snapshot whose rows you have"
@@ -97,12 +101,14 @@ class Offset:
     Attributes:
         uuid: The table's UUID.
         stream: What tells the stream from others: each checkpoint has its own.
-        first: Id of the snapshot that the stream has read whole; -1 if it reads added files alone.
+        first: Id of the snapshot that the stream has read whole; -1 if it reads added files alone; -2 if nothing has
+            been read, and the branch had no snapshot when the stream began.
         snapshot: Id of the snapshot; -1 if nothing has been read.
-        sequence: Its sequence number; 0 if the table has none.
+        sequence: Its sequence number; 0 if the table has none. If nothing has been read, the table's last one then.
         file: How many of its files have been read.
         files: How many files of it are to be read.
         taken: How many files the micro-batch has that ended here.
+        paths: SHA-256 of their paths; empty if nothing has been read, and in the first checkpoints.
         ordinal: Number of the snapshot among those that the stream has come to, from 0; -1 if nothing has been read.
     """
 
@@ -114,23 +120,32 @@ class Offset:
     file: int = 0
     files: int = 0
     taken: int = 0
+    paths: str = ""
     ordinal: int = -1
 
     @classmethod
-    def of(cls, name: str, given: Mapping[str, object]) -> Offset:
+    def of(cls, name: str, given: object) -> Offset:
         """Return the offset that a checkpoint holds.
+
+        Args:
+            name: Identifier of the table, for messages.
+            given: What its JSON says.
 
         Raises:
             StreamHistoryError: It is of another source.
         """
-        types = dict.fromkeys(("first", "snapshot", "sequence", "file", "files", "taken", "ordinal"), int)
-        found = {"ordinal": -1, **given}  # which the first checkpoints did not have
-        if {key: type(value) for key, value in found.items()} != {"uuid": str, "stream": str, **types}:
-            raise StreamHistoryError(
-                f"Cannot read what follows in {name}: the checkpoint holds {dict(given)}, which is no offset of "
-                "icebergsource. Give the query a checkpoint of its own."
-            )
-        return cls(**found)  # type: ignore[arg-type]  # looked at above
+        numbers = dict.fromkeys(("first", "snapshot", "sequence", "file", "files", "taken", "ordinal"), int)
+        types = {**numbers, **dict.fromkeys(("uuid", "stream", "paths"), str)}
+        if isinstance(given, Mapping):
+            told = {"ordinal": -1, "paths": "", **given}  # which the first checkpoints did not have
+            if {key: type(value) for key, value in told.items()} == types:
+                found = cls(**told)
+                if 0 <= found.file <= found.files:
+                    return found
+        raise StreamHistoryError(
+            f"Cannot read what follows in {name}: the checkpoint holds {given}, which is no offset of icebergsource. "
+            "Give the query a checkpoint of its own."
+        )
 
     def as_json(self) -> dict[str, object]:
         """Return what a checkpoint holds."""
@@ -186,7 +201,11 @@ class Course:
 
     def begin(self) -> Offset:
         """Return the offset before everything."""
-        return Offset(uuid=str(self._metadata.table_uuid), stream=self._stream)
+        metadata = self._metadata
+        begin = Offset(uuid=str(metadata.table_uuid), stream=self._stream)
+        if branch_snapshot_id(metadata, self._rules.branch) is not None:
+            return begin
+        return replace(begin, first=_EMPTY_BRANCH, sequence=last_sequence_number(metadata))
 
     def waits_at(self) -> int | None:
         """Return the oldest snapshot that a stream needs which has read nothing; None if the branch has none.
@@ -223,7 +242,7 @@ class Course:
         Raises:
             StreamHistoryError: What follows is not known, or is a snapshot that the stream fails at.
         """
-        end, budget = start, _Budget(limits)
+        end, budget, paths = start, _Budget(limits), list[str]()
         steps = self._until(start, until)
         first = _first(start, steps)
         for step in steps:
@@ -236,7 +255,8 @@ class Course:
             if not taken and done < len(files):
                 break
             end = _at(start, step, file=done + taken, files=len(files))
-            end = replace(end, first=first, taken=budget.files)
+            paths += (task.work.path for task in files[done : done + taken])
+            end = replace(end, first=first, taken=budget.files, paths=_digest(paths))
             if not end.is_done:
                 break
         return end
@@ -260,19 +280,20 @@ class Course:
                 f"with {_beginning(end.first)}, and the stream would begin with {_beginning(first)} now: that has "
                 f"expired since, or other options say where to begin. {_BEGIN_ANEW}."
             )
-        taken = 0
+        paths: list[str] = []
         for step in steps[: ids.index(end.snapshot) + 1]:
             files = self._files(step, self._why_failing(step))
             begin, until = self._files_done(step, start, files), len(files)
             if step.snapshot.snapshot_id == end.snapshot:
                 self._check_count(end, files)
                 until = end.file
-            taken += until - begin
+            paths += (task.work.path for task in files[begin:until])
             yield step, files[begin:until]
-        if taken != end.taken:
+        if len(paths) != end.taken or (end.paths and _digest(paths) != end.paths):
+            others = "others" if len(paths) == end.taken else len(paths)
             raise StreamHistoryError(
                 f"Cannot read what follows in {self._name}: the micro-batch that is to be repeated had {end.taken} "
-                f"files, and would have {taken} now. Start the query with the options that it had, until it has read "
+                f"files, and would have {others} now. Start the query with the options that it had, until it has read "
                 f"snapshot {end.snapshot}."
             )
 
@@ -375,7 +396,7 @@ class Course:
             )
         history = list(branch_history(metadata, branch))
         if start.is_begin:
-            return self._from_beginning(history)
+            return self._from_beginning(start, history)
         since = _since(history, start.snapshot)
         if since is None:
             raise self._untold(start)
@@ -386,7 +407,7 @@ class Course:
             raise self._untold(start)
         return [Step(snapshot=own[0], whole=start.first == start.snapshot), *since]
 
-    def _from_beginning(self, history: Sequence[Snapshot]) -> Sequence[Step]:
+    def _from_beginning(self, start: Offset, history: Sequence[Snapshot]) -> Sequence[Step]:
         """Return the snapshots that a stream reads which has read nothing."""
         rules = self._rules
         if rules.after_snapshot_id is not None:
@@ -404,7 +425,7 @@ class Course:
             late = [number for number, step in enumerate(steps) if step.snapshot.timestamp_ms >= rules.since_ms]
             if not late:
                 return []
-            if late[0] == 0 and not begins_a_table(steps[0].snapshot):
+            if late[0] == 0 and not _is_first(steps[0].snapshot):
                 raise StreamHistoryError(
                     f"Cannot read what follows in {self._name}: history since stream-from-timestamp {rules.since_ms} "
                     f"has expired; it begins with snapshot {steps[0].snapshot.snapshot_id} of "
@@ -412,6 +433,12 @@ class Course:
                     "rows of that snapshot first."
                 )
             return steps[late[0] :]
+        if start.first == _EMPTY_BRANCH and history and not _is_first(history[-1], start.sequence):
+            raise StreamHistoryError(
+                f"Cannot read what follows in {self._name}: branch '{rules.branch}' had no snapshot when the stream "
+                f"began, and of those that it has got since it shows {known_snapshots(history)}: what came before has "
+                f"expired, or was replaced. Option consumer-id lets expiry wait for the stream. {_BEGIN_ANEW}."
+            )
         return [Step(snapshot=step.snapshot, whole=True) for step in steps[:1]] + steps[1:]
 
     def _untold(self, offset: Offset) -> StreamHistoryError:
@@ -462,6 +489,15 @@ class _Budget:
         )
 
 
+def _is_first(oldest: Snapshot, after: int = 0) -> bool:
+    """Return whether no snapshot came between a sequence number and the oldest one that a branch shows.
+
+    One that has expired, or that was replaced, leaves its number out. One of another branch does so, too: nothing tells
+    whose it was.
+    """
+    return begins_a_table(oldest) and (oldest.sequence_number or 0) <= after + 1
+
+
 def _at(start: Offset, step: Step, *, file: int, files: int) -> Offset:
     """Return an offset in a snapshot, of the stream that has another offset."""
     snapshot = step.snapshot
@@ -473,6 +509,10 @@ def _at(start: Offset, step: Step, *, file: int, files: int) -> Offset:
         files=files,
         ordinal=step.ordinal,
     )
+
+
+def _digest(paths: Iterable[str]) -> str:
+    return sha256("\n".join(sorted(paths)).encode()).hexdigest()
 
 
 def _first(start: Offset, steps: Sequence[Step]) -> int:

@@ -36,7 +36,7 @@ from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
 from iceberg_ds.reading.row_changes import has_both_sides
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
 from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
-from iceberg_ds.reading.stream import Course, Limits, Offset, Step, change_of, why_other_types
+from iceberg_ds.reading.stream import NO_SNAPSHOT, Course, Limits, Offset, Step, change_of, why_other_types
 from iceberg_ds.snapshots.live_files import LiveFile
 from iceberg_ds.snapshots.refs import find_snapshot
 from iceberg_ds.table.bin_packing import packed
@@ -61,6 +61,7 @@ class StreamRead:
         self._schema: Schema | None = None
         self._files: dict[tuple[int, bool], Sequence[ScanTask]] = {}
         self._stream = uuid4().hex
+        self._begin: Offset | None = None
         self._done: Offset | None = None  # how far the stream has read for good
         self._not_noted: Offset | None = None  # what the table would not note
         self._key_types: Mapping[int, IcebergType] = {}  # of equality deletes
@@ -68,13 +69,15 @@ class StreamRead:
         self._manifests: dict[str, list[LiveFile]] = {}  # of the last snapshot that changed rows, as far as it was read
 
     def begin(self) -> Offset:
-        """Return the offset before everything.
+        """Return the offset before everything, as it was when first asked for: Spark asks until rows have come.
 
         Raises:
             IcebergSinkError: The table cannot be loaded, or its columns have changed.
         """
-        with self._course() as course:
-            return course.begin()
+        if self._begin is None:
+            with self._course() as course:
+                self._begin = course.begin()
+        return self._begin
 
     def head(self) -> Offset:
         """Return the end of the branch, as it was when the table was last loaded.
@@ -94,7 +97,10 @@ class StreamRead:
         self._known = None
         with self._course() as course:
             self._done = self._done or start  # what a query is started with is in its checkpoint
-            self._note(self._done)
+            if self._done.is_begin:
+                self._note_waiting(course, self._done)
+            else:
+                self._note(self._done)
             return course.next(start, limits, until)
 
     def plan(self, start: Offset, end: Offset) -> tuple[PythonScan, list[TaskFiles]]:
@@ -105,8 +111,8 @@ class StreamRead:
         """
         with self._course() as course:
             steps = list(course.between(start, end))
-            if start.is_begin and (first := course.waits_at()) is not None:  # the name holds from the beginning
-                self._note(replace(end, snapshot=first))
+            if start.is_begin:
+                self._note_waiting(course, end)
             self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
             assert self._known is not None  # noqa: S101  # loaded before
             return PythonScan.of(self._planned(self._known)), self._groups(steps)
@@ -155,7 +161,15 @@ class StreamRead:
         """
         with self._course():
             self._done = end
-            self._note(end)
+            if not end.is_begin:
+                self._note(end)
+
+    def _note_waiting(self, course: Course, offset: Offset) -> None:
+        """Let the table say what a stream needs that has read nothing: its name holds from the beginning."""
+        if self._request.stream.consumer_id is None:
+            return
+        waits_at = course.waits_at()
+        self._note(replace(offset, snapshot=NO_SNAPSHOT if waits_at is None else waits_at, file=0, files=1))
 
     def _note(self, done: Offset) -> None:
         """Let the table say how far the stream has read, if it has a name; what keeps it from that is logged.
@@ -165,7 +179,7 @@ class StreamRead:
         """
         rules, known = self._request.stream, self._known
         assert known is not None  # noqa: S101  # loaded before
-        if rules.consumer_id is None or done.is_begin or done == self._not_noted:
+        if rules.consumer_id is None or done == self._not_noted:
             return
         propose = partial(
             record_request, table=self._request.name, rules=rules, end=done, now_ms=time.time_ns() // 1_000_000

@@ -290,7 +290,7 @@ def test_secrets_that_no_property_holds_are_found_by_what_names_them(text: str) 
     [
         "cannot open abfss://container@account.dfs.core.windows.net/table/file.parquet",
         "cannot open s3://bucket/user@example.com/file.parquet",
-        'create it, or let the write create it with create-table=true ("token", perhaps)',
+        'create it, or let a write create it with create-table=true ("token", perhaps)',
         "HTTPConnectionPool(host='127.0.0.1', port=8181): Max retries exceeded with url: /v1/config",
         "basic authentication is not known",
         "expected 'unauthorized_client', 'unsupported_grant_type' or 'invalid_scope'",

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from time import sleep
+from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.table.update import RemoveSnapshotsUpdate
+from pyiceberg.types import LongType, NestedField, StringType
 from support.tables.changes_by_others import expire as expire_as_java
 from support.tables.changes_by_others import head_of, plain_table, set_branch
 from support.tables.expiry import expired
@@ -13,6 +17,7 @@ from support.tables.follower import Follower
 from support.tables.sink import Sink, rows
 
 import iceberg_ds
+from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.errors import OptionError, StreamHistoryError
 from iceberg_ds.reading import stream_read
 from iceberg_ds.reading.consumers import CONSUMER_PREFIX, MAX_AGE
@@ -96,6 +101,7 @@ def test_removed_name_and_age_end_the_wait(sink: Sink) -> None:
         '{"branch": "main", "snapshot": 5, "stream": "x"}',
         '{"branch": [], "snapshot": 5, "stream": "x"}',
         '{"branch": "main", "snapshot": NaN, "stream": "x"}',
+        '{"branch": "main", "snapshot": 5, "stream": "x", "is_done": 1}',
     ],
 )
 def test_what_others_wrote_under_a_name_holds_nothing(sink: Sink, text: str) -> None:
@@ -228,6 +234,63 @@ def test_expiry_keeps_a_branch_that_has_rows_to_read(sink: Sink) -> None:
     sleep(0.002)
     expire(sink)
     assert set(sink.table().metadata.refs) == {"main"}
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["its head", "all of it"])
+def test_expiry_keeps_a_branch_of_which_a_part_is_read(sink: Sink, *, is_first: bool) -> None:
+    """The rest of a snapshot that is read in several micro-batches would be deleted."""
+    sink.append(1)
+    set_branch(sink, "b", head_of(sink))
+    query = Follower(sink=sink, options={**NAMED, "branch": "b", "streaming_max_files_per_micro_batch": "1"})
+    if not is_first:
+        assert query.ids() == [1]
+    sink.commit(sink.write(*(rows(number) for number in (2, 3, 4)), plan=sink.plan(branch="b")))
+    if is_first:
+        expire_as_java(sink)  # the branch shows its head alone
+    taken = [row["id"] for row in query.batch() or []]
+    query.stop()
+    query.batch(dies=True)
+    with plain_table(sink).transaction() as change:
+        change.set_properties({"history.expire.max-ref-age-ms": "0"})
+    for _ in range(2):
+        sleep(0.002)
+        expire(sink)
+
+    assert sorted(taken + query.ids()) == ([1, 2, 3, 4] if is_first else [2, 3, 4])
+
+
+@pytest.mark.parametrize("options", [{}, {"stream_from_timestamp": "0"}], ids=["all", "from a time"])
+def test_expiry_waits_for_a_stream_that_began_on_an_empty_table(sink: Sink, options: dict[str, str]) -> None:
+    """What came first would never be read, if it came and expired between two micro-batches."""
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType())))
+    query = Follower(sink=sink, options={**NAMED, **options, "on_change": "added-files"})
+    assert query.batches() == []
+    sink.append(1)
+    sink.overwrite(rows(2))
+    sink.append(3)
+
+    assert "stream 'copy 1' has read nothing of branch 'main'" in expire(sink).kept[0].reason
+    assert query.ids() == [1, 2, 3]
+    query.batches()
+    assert len(expire(sink).snapshot_ids) == 2
+
+
+def test_expiry_looks_again_if_a_stream_takes_a_name_meanwhile(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots would go that the stream needs, between its record and its first rows."""
+    for number in (1, 2, 3):
+        sink.append(number)
+    query = Follower(sink=sink, options={**NAMED, "streaming_max_files_per_micro_batch": "1"})
+    send, read = CatalogClient.send, list[int]()
+
+    def sending(catalog: CatalogClient, table: Any, requirements: Any, updates: Any, **more: Any) -> Any:
+        if not read and any(isinstance(update, RemoveSnapshotsUpdate) for update in updates):
+            read.extend(row["id"] for row in query.batch(dies=True) or [])
+        return send(catalog, table, requirements, updates, **more)
+
+    monkeypatch.setattr(CatalogClient, "send", sending)
+
+    assert expire(sink).snapshot_ids == ()
+    assert (read, query.ids()) == ([1], [1, 2, 3])
 
 
 def test_table_that_cannot_be_changed_ends_no_stream(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

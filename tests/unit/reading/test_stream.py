@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,12 +26,12 @@ from support.tables.changes_by_others import (
     set_columns,
 )
 from support.tables.data_rewrites import rewrite
-from support.tables.delete_files import delete_equal, delete_ids, with_ids
+from support.tables.delete_files import delete_equal, delete_ids, entries, with_ids
 from support.tables.follower import ALL, Follower
 from support.tables.rewrites import rewrite_manifests
-from support.tables.sink import NAME, Sink, rows
+from support.tables.sink import NAME, Sink, local, rows
 
-from iceberg_ds.errors import OptionError, SchemaMismatchError, StreamHistoryError
+from iceberg_ds.errors import DataFileError, OptionError, SchemaMismatchError, StreamHistoryError
 
 KINDS = pytest.mark.parametrize("tells_start", [True, False], ids=["4.2", "4.1"])
 
@@ -471,12 +472,84 @@ def test_first_micro_batch_may_be_empty(sink: Sink) -> None:
     assert query.ids() == [1]
 
 
-def test_checkpoint_of_another_source_is_refused(sink: Sink) -> None:
+@pytest.mark.parametrize("offset", ['{"logOffset": 3}', "5", '"x"', "[1]", "{}"])
+def test_checkpoint_of_another_source_is_refused(sink: Sink, offset: str) -> None:
     """A checkpoint that was mixed up would be read as the beginning."""
     sink.append(1)
-    query = Follower(sink=sink, planned=['{"logOffset": 3}'], done=1)
+    query = Follower(sink=sink, planned=[offset, offset], done=1)
 
     assert "is no offset of icebergsource" in refused(query)
+
+
+def test_checkpoint_of_more_files_than_there_are_is_refused(sink: Sink) -> None:
+    """Rows that come later would be taken for the rest of what was read."""
+    sink.append(1)
+    query = Follower(sink=sink)
+    query.batches()
+    query.planned = [text.replace('"file": 1', '"file": 2') for text in query.planned]
+    query.stop()
+
+    assert "is no offset of icebergsource" in refused(query)
+
+
+def test_checkpoint_without_what_later_versions_note_goes_on(sink: Sink) -> None:
+    """A query could not be started by a newer version."""
+    append_files(sink, 1, 2)
+    query = Follower(sink=sink, options={"streaming_max_files_per_micro_batch": "1"})
+    query.batch()
+    query.batch(dies=True)
+
+    def older(text: str) -> str:
+        return json.dumps({key: value for key, value in json.loads(text).items() if key not in {"ordinal", "paths"}})
+
+    query.planned = [older(text) for text in query.planned]
+    append_files(sink, 3)
+
+    assert query.ids() == [2, 3]
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+@pytest.mark.parametrize("is_running", [False, True])
+def test_what_came_into_an_empty_table_and_expired_is_an_error(sink: Sink, *, is_named: bool, is_running: bool) -> None:
+    """Rows that were appended after the query began would never come."""
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType())))
+    query = Follower(sink=sink, options={"consumer_id": "copy"} if is_named else {})
+    if is_running:
+        assert query.batches() == []
+    else:
+        reader = query.start()
+        query.planned = [json.dumps(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))]
+        assert query.batch() == []
+        query.stop()
+    sink.append(1, 2)
+    sink.overwrite(rows(3))
+    expire(sink)
+
+    assert "had no snapshot when the stream began" in refused(query)
+
+
+def test_replacement_of_a_table_that_was_empty_is_an_error(sink: Sink) -> None:
+    """Rows from before it would never come, and its first snapshot looks like the first of all."""
+    sink.create(Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType())))
+    query = Follower(sink=sink)
+    assert query.batches() == []
+    sink.append(1)
+    drop_branch(sink, "main")
+    sink.append(2)
+
+    assert "had no snapshot when the stream began" in refused(query)
+
+
+def test_stream_begins_at_a_time_of_history_that_others_cut(sink: Sink) -> None:
+    """The first snapshot after all rows were deleted looks like the first of all, once its parents are cut off."""
+    sink.append(1)
+    begin = head_time(sink)
+    plain_table(sink).delete()
+    sink.append(2)
+    assert Follower(sink=sink, options={"stream_from_timestamp": str(begin), "on_change": "skip"}).ids() == [1, 2]
+    expire(sink, cuts_parents=True)
+
+    assert "has expired" in refused(Follower(sink=sink, options={"stream_from_timestamp": str(begin)}))
 
 
 def test_branches_are_read(sink: Sink) -> None:
@@ -732,6 +805,41 @@ def test_repeat_with_other_options_is_refused_wherever_the_change_is(sink: Sink)
 
     assert "had 2 files, and would have 1 now" in refused(query)
     assert replace(query, options={"on_change": "added-files"}, reader=None).ids() == [2, 3]
+
+
+def test_repeat_with_other_files_of_that_number_is_refused(sink: Sink) -> None:
+    """Rows of the first attempt, some of which were written, would never come again."""
+    append_files(sink, 1, 2)
+    append_files(sink, 3)
+    query = Follower(sink=sink, options={"on_change": "changes", "streaming_skip_overwrite_snapshots": "true"})
+    query.batches()
+    plain_table(sink).delete("id in (1, 2)")
+    sink.overwrite(rows(3), replace_where="id = 3")
+    append_files(sink, 4)
+    kept = dict(query.options)
+    assert [row["id"] for row in query.batch(dies=True) or []] == [1, 2, 4]
+    query.options = {"on_change": "changes", "streaming_skip_delete_snapshots": "true"}
+
+    assert "had 3 files, and would have others now" in refused(query)
+    assert replace(query, options=kept, reader=None).ids() == [1, 2, 4]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_data_file_that_cannot_be_read_is_named(sink: Sink, *, is_cut: bool) -> None:
+    """A query would end without a word on what is missing, or blame the table's types."""
+    sink.append(1)
+    query = Follower(sink=sink)
+    path = Path(local(entries(sink)[0].data_file.file_path))
+    if is_cut:
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        path.unlink()
+
+    with pytest.raises(
+        DataFileError, match=rf"Cannot read db.t: data file .*{path.name} is missing or damaged: "
+    ) as raised:
+        query.batches()
+    assert "iceberg_ds.verify names what is missing" in str(raised.value)
 
 
 def test_rows_from_before_a_column_have_its_initial_default(sink: Sink) -> None:
