@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from iceberg_ds.cdc.spark_hash import spark_hash
 from iceberg_ds.reading.deleted_rows import word_count
 from iceberg_ds.reading.scan_task import ScanTask
+from iceberg_ds.spark.arrow_frame import arrow_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -97,7 +98,7 @@ class Portion(Generic[_Marked]):
 def constant(spark: SparkSession, values: pa.Array) -> Column:
     """Return an array of values that is evaluated once a query, and not shown in plans."""
     listed = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
-    return spark.createDataFrame(pa.table({"constant": listed})).scalar()
+    return arrow_frame(spark, pa.table({"constant": listed})).scalar()
 
 
 def portions(files: Sequence[_Marked]) -> list[Portion[_Marked]]:

@@ -23,6 +23,7 @@ from iceberg_ds.secrets import mask_text
 from iceberg_ds.snapshots.manifests import all_entries
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.version_3 import referenced_data_file
+from iceberg_ds.spark.arrow_frame import arrow_frame
 from iceberg_ds.table.names import identifier_text
 from iceberg_ds.table.variant import holds_variant, variant_ids
 
@@ -93,7 +94,7 @@ def metadata_frame(spark: SparkSession, table: Table, name: str, choice: Snapsho
             f"Cannot read {of}.{name} of one snapshot: it tells of the whole table. Leave out which snapshot to read."
         )
     try:
-        return spark.createDataFrame(_in_utc(_rows(of, table, name, choice)))
+        return arrow_frame(spark, _in_utc(_rows(of, table, name, choice)))
     except IcebergSinkError:
         raise
     except ValueError as problem:

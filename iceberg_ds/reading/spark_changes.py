@@ -36,6 +36,7 @@ from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, together
 from iceberg_ds.reading.spark_keys import EVERYWHERE, Places, SparkKeys, spark_keys
 from iceberg_ds.snapshots.live_files import HiddenBy, Source
+from iceberg_ds.spark.arrow_frame import arrow_frame
 from iceberg_ds.table.names import free_name, quoted
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class SparkChanges:
         since, until = (grouped.column(f"{field.name}_list").combine_chunks() for field in _LIFE)
         lives = pa.StructArray.from_arrays([since.values, until.values], fields=list(_LIFE))
         hidden = pa.ListArray.from_arrays(since.offsets, lives)
-        deletes = self.files.spark.createDataFrame(grouped.select([_OF_FILE, _AT]).append_column(_HIDDEN, hidden))
+        deletes = arrow_frame(self.files.spark, grouped.select([_OF_FILE, _AT]).append_column(_HIDDEN, hidden))
         if len(hidden) <= _MOST_BROADCAST:
             deletes = F.broadcast(deletes)
         is_same = (rows[_FILE] == deletes[_OF_FILE]) & (rows[ROW] == deletes[_AT])

@@ -20,6 +20,7 @@ from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import SparkFiles, together
 from iceberg_ds.snapshots.live_files import is_global
+from iceberg_ds.spark.arrow_frame import arrow_frame
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_type
@@ -117,7 +118,7 @@ class SparkKeys:
         kinds = [spark_type(kind, with_field_ids=True) for kind in types.values()]
         named = [*zip(self.names, kinds, strict=True), (PLACE, IntegerType()), (BELOW, LongType())]
         schema = StructType([StructField(name, kind) for name, kind in named])
-        return self.files.spark.createDataFrame(found.rename_columns(schema.names), schema)
+        return arrow_frame(self.files.spark, found.rename_columns(schema.names), schema)
 
     def _file(self, key: KeyFile) -> DataFile:
         return self.files.plan.key_files[key.path]
