@@ -23,6 +23,7 @@ from iceberg_ds.snapshots.refs import (
     ancestors_of,
     begins_a_table,
     behind,
+    branch_history,
     find_snapshot,
     keeps_rows,
 )
@@ -107,6 +108,8 @@ def find_range(
             raise _untold(name, metadata, beginning, history)
         return ChangeRange(beginning=beginning, end_id=history[0].snapshot_id)
     before = [] if start.time_ms is None else _at(name, history, start.time_ms)
+    if start.time_ms is not None:
+        _require_never_set_back(name, metadata, history, start.time_ms)
     if start.time_ms is not None and not before:
         _require_never_replaced(name, metadata, history, start.time_ms)
     if not history:
@@ -133,6 +136,24 @@ def _require_never_replaced(name: str, metadata: TableMetadata, history: Sequenc
         )
 
 
+def _require_never_set_back(name: str, metadata: TableMetadata, history: Sequence[Snapshot], time_ms: int) -> None:
+    """Refuse a time at which `main` stood at a snapshot that its history does not show, if this is a part of it.
+
+    Raises:
+        StreamHistoryError: It did.
+    """
+    whole = [snapshot.snapshot_id for snapshot in branch_history(metadata, MAIN_BRANCH)]
+    if not history or history[0].snapshot_id not in whole:
+        return
+    stood_at = [entry.snapshot_id for entry in metadata.snapshot_log if entry.timestamp_ms <= time_ms][-1:]
+    if stood_at and stood_at[0] not in whole:
+        raise StreamHistoryError(
+            f"Cannot read changes of {name}: at {time_ms} (milliseconds since the Unix epoch) branch 'main' stood at "
+            f"snapshot {stood_at[0]}, from which those that are read do not descend: it was set back since, and which "
+            "rows went then is not told. Name the snapshot that it was set back to, or make a copy anew."
+        )
+
+
 def _history(name: str, metadata: TableMetadata, branch: str | None, end: Bound) -> list[Snapshot]:
     """Return the last snapshot and those that it descends from, newest first."""
     is_any = branch is None and end.snapshot_id is not None
@@ -143,6 +164,7 @@ def _history(name: str, metadata: TableMetadata, branch: str | None, end: Bound)
         raise OptionError(f"Cannot read changes of {name}: {problem}.") from problem
     history = list(ancestors_of(metadata, head))
     if end.time_ms is not None:
+        _require_never_set_back(name, metadata, history, end.time_ms)
         return _at(name, history, end.time_ms)
     if end.snapshot_id is None:
         return history

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from pyiceberg.io import FileIO
@@ -19,9 +20,9 @@ from pyiceberg.types import NestedField, StructType, TimeType, UUIDType
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.expressions.literals import parsed
-from iceberg_ds.expressions.parser import Tree, parse_predicate, texts_in
+from iceberg_ds.expressions.parser import Call, Tree, parse_predicate, texts_in
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.expressions.types import TIME
 from iceberg_ds.options.declaring import Option
@@ -41,6 +42,9 @@ from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.lineage import LINEAGE
 from iceberg_ds.table.names import AmbiguousNameError, find_position, identifier_text
 from iceberg_ds.table.spark_types import UnreadTypeError, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import types as spark
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +156,41 @@ class ReadRequest:
         self.require_spark_types(found)
         return found
 
+    def schema_of(self, loaded: LoadedTable) -> Schema:
+        """Return the columns of the table at the snapshot that is chosen.
+
+        Raises:
+            OptionError: There is no such snapshot or schema.
+        """
+        return chosen_schema(self.name, loaded.table.metadata, self.choice)[1]
+
+    def with_columns(self, metadata: TableMetadata, wanted: spark.StructType) -> ReadRequest:
+        """Return the read of the columns that Spark has: those that it was told before, or that a user gave.
+
+        Raises:
+            OptionError: The table has no such column, or another order is needed.
+            SchemaMismatchError: A column is of another type.
+        """
+        names = tuple(wanted.names)
+        found = replace(self, columns=names)
+        fields, extras = found.chosen(chosen_schema(self.name, metadata, self.choice)[1], metadata.format_version)
+        if names != (told := (*(field.name for field in fields), *extras)):
+            raise OptionError(
+                f"Cannot read {self.name}: the schema has the columns {', '.join(names)}, expected {', '.join(told)}: "
+                "spelt as in the table, metadata columns last."
+            )
+        partition = self._partition(metadata, extras)
+        shown = (*fields, *(extra_field(name, partition) for name in extras))
+        self.require_spark_types(shown)
+        for column, asked in zip(shown, wanted, strict=True):
+            now = spark_type(column.field_type).simpleString()
+            if asked.dataType.simpleString() != now:
+                raise SchemaMismatchError(
+                    f"Cannot read {self.name}: column '{column.name}' is {now}, and {asked.dataType.simpleString()} in "
+                    "the schema that is given, or that the table had when the DataFrame was made. Make it anew."
+                )
+        return found
+
     def require_spark_types(self, fields: Iterable[NestedField], tested: Iterable[NestedField] = ()) -> None:
         """Refuse columns that Spark has no type for, such as `geometry`.
 
@@ -221,12 +260,13 @@ class ReadRequest:
         for key in sorted(self.given.intersection(option.name for option in options)):
             raise OptionError(f"Cannot read {self.name}: option '{key}' is none of a {kind}: leave it out.")
 
-    def plan(self, loaded: LoadedTable, *, prunes: bool = True) -> PlannedRead:
+    def plan(self, loaded: LoadedTable, *, prunes: bool = True, pushed: Tree | None = None) -> PlannedRead:
         """Plan the read of a table's rows.
 
         Args:
             loaded: The table.
             prunes: Whether files are passed over that cannot have rows of the predicate.
+            pushed: Another predicate by which files are passed over; None for none.
 
         Raises:
             OptionError: There is no such snapshot or column.
@@ -235,7 +275,9 @@ class ReadRequest:
         """
         table = loaded.table
         with loaded.catalog.hiding_secrets():
-            plan = self._plan_rows(table, prunes=prunes) if self.beginning is None else self._plan_changes(table)
+            where = self.tree() if prunes else None
+            where = Call("and", (where, pushed)) if where is not None and pushed is not None else where or pushed
+            plan = self._plan_rows(table, where) if self.beginning is None else self._plan_changes(table)
             fields, extras = self.chosen(plan.schema, table.metadata.format_version)
             self._partition(table.metadata, extras)
             return PlannedRead(
@@ -247,13 +289,13 @@ class ReadRequest:
                 extras=extras,
             )
 
-    def _plan_rows(self, table: Table, *, prunes: bool) -> ScanPlan:
+    def _plan_rows(self, table: Table, where: Tree | None) -> ScanPlan:
         return plan_scan(
             self.name,
             table.metadata,
             table.io,
             self.choice,
-            where=self.tree() if prunes else None,
+            where=where,
             case_sensitive=bool(self.options.case_sensitive),
             time_zone=self.options.time_zone,
         )

@@ -7,14 +7,16 @@ its role needs, when it needs it.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
+from iceberg_ds.errors import OptionError
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.spark.data_sources import make_known
 from iceberg_ds.spark.workers import eased, loading_modules
@@ -22,16 +24,19 @@ from iceberg_ds.spark.workers import eased, loading_modules
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
     from iceberg_ds.reading.python_scan import PythonScan
-    from iceberg_ds.reading.request import PlannedRead, ReadRequest
+    from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
     from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
     from iceberg_ds.reading.stream import Offset
     from iceberg_ds.reading.stream_read import StreamRead
 
 NAME = "icebergsource"
+# The process in which Spark pushes filters down runs this module, and no other does.
+_PUSHES_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 # What the plan of a read has chosen already.
 _CHOICES = frozenset({"branch", "tag", "as-of-timestamp", "snapshot-id", "schema-id", "columns", "where", "path"})
 
@@ -60,18 +65,30 @@ class IcebergSource(DataSource):
         return spark_struct(request.result_fields())
 
     @eased
-    def reader(self, schema: StructType) -> IcebergReader:  # noqa: ARG002  # Spark's signature
+    def reader(self, schema: StructType) -> IcebergReader:
         """Plan the read.
+
+        Args:
+            schema: The columns: those of the table when the DataFrame was made, or some of them that are asked for.
 
         Raises:
             IcebergSinkError: The options are wrong, or the table cannot be read.
         """
         request = self._last_request()
         request.refuse_options_of_streams()
-        planned = request.plan(request.load_for_tasks())
-        from iceberg_ds.reading.python_scan import PythonScan, task_groups
+        loaded = request.load_for_tasks()
+        request = request.with_columns(loaded.table.metadata, schema)
+        if _PUSHES_FILTERS in sys.modules:
+            return PrunedReader(request, loaded)
+        return IcebergReader(request.plan(loaded))
 
-        return IcebergReader(PythonScan.of(planned), task_groups(planned.plan.tasks))
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001  # Spark's signature
+        """Refuse to write.
+
+        Raises:
+            OptionError: Always.
+        """
+        raise OptionError('Cannot write with format("icebergsource"): it reads. Write with format("icebergsink").')
 
     def streamReader(self, schema: StructType) -> IcebergStreamReader:  # noqa: N802  # Spark's name
         """Return the reader of what is appended to the table.
@@ -111,9 +128,11 @@ class FileGroup(InputPartition):
 class IcebergReader(DataSourceReader):
     """A planned read: made by the planner and pickled into the tasks, without the options."""
 
-    def __init__(self, scan: PythonScan, groups: Sequence[Sequence[ScanTask]]) -> None:
-        self._scan = scan
-        self._groups = groups
+    def __init__(self, planned: PlannedRead) -> None:
+        from iceberg_ds.reading.python_scan import PythonScan, task_groups
+
+        self._scan: PythonScan = PythonScan.of(planned)
+        self._groups: Sequence[Sequence[ScanTask]] = task_groups(planned.plan.tasks)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the data files of each task."""
@@ -129,6 +148,33 @@ class IcebergReader(DataSourceReader):
         """
         assert isinstance(partition, FileGroup)  # noqa: S101  # as `partitions` returns them
         yield from self._scan.rows(partition.tasks)
+
+
+class PrunedReader(IcebergReader):
+    """A read that is planned when Spark has told its filters.
+
+    A class of its own: Spark refuses one that takes filters wherever the session does not push them down.
+
+    Args:
+        request: What is asked for.
+        loaded: The table.
+    """
+
+    def __init__(self, request: ReadRequest, loaded: LoadedTable) -> None:
+        self._asked: tuple[ReadRequest, LoadedTable] | None = (request, loaded)
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  # Spark's name
+        """Plan the read, pass over files by the filters, and let Spark look at all rows again.
+
+        Raises:
+            IcebergSinkError: The table cannot be read.
+        """
+        from iceberg_ds.reading.pushed_filters import predicate_of
+
+        assert self._asked is not None  # noqa: S101  # Spark asks once
+        (request, loaded), self._asked = self._asked, None
+        super().__init__(request.plan(loaded, pushed=predicate_of(filters, request.schema_of(loaded))))
+        return filters
 
 
 @dataclass
