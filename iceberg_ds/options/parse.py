@@ -179,14 +179,14 @@ def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], 
     """Find the table's full identifier: `save("db.t")` arrives as `path`, and `namespace` completes a bare name."""
     place = "option 'table'"
     if path is not None:
-        place = "the table in save() or start()"
+        place = "the table in save(), start() or load()"
         try:
             from_path = parse_identifier(path)
         except ValueError as problem:
             problems.append(f"{place} is {refused_value(path, str(problem))}")
             return
         if parsed.setdefault("table", from_path) != from_path:
-            problems.append(f"option 'table' and the table in save() or start() differ ({path!r}): give one of them")
+            problems.append(f"option 'table' and {place} differ ({path!r}): give one of them")
     table = parsed.get("table")
     if "route_by" in parsed:
         if table is not None:
@@ -194,8 +194,9 @@ def _take_table(parsed: dict[str, Any], path: str | None, malformed: list[str], 
         return
     if table is None and "table" not in malformed:
         problems.append(
-            'no table is named: use save("db.t"), start("db.t") or option("table", "db.t"); saveAsTable("db.t"), '
-            'writeTo("db.t") and CREATE TABLE db.t USING icebergsink keep the name for Spark\'s own catalog'
+            'no table is named: use save("db.t"), start("db.t"), load("db.t") or option("table", "db.t"); '
+            'saveAsTable("db.t"), writeTo("db.t") and CREATE TABLE db.t USING icebergsink keep the name for '
+            "Spark's own catalog"
         )
     if table is None or len(table) > 1:
         return

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.schema import Schema
@@ -49,8 +48,8 @@ def predicate_of(filters: Iterable[Filter], schema: Schema) -> Tree | None:
         filters: The filters.
         schema: The columns that they name.
     """
-    found = [tree for one in filters if (tree := _tree(one, schema)) is not None]
-    return reduce(lambda one, other: Call("and", (one, other)), found) if found else None
+    found = tuple(tree for one in filters if (tree := _tree(one, schema)) is not None)
+    return Call("and", found) if len(found) > 1 else next(iter(found), None)
 
 
 def _tree(one: Any, schema: Schema) -> Tree | None:  # noqa: ANN401  # Spark 4.0 has no such classes

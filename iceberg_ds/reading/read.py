@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 from pyiceberg.types import DoubleType, FloatType, TimeType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, position_count
 from iceberg_ds.reading.metadata_tables import metadata_frame
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest, read_options, time_ms
@@ -95,6 +96,7 @@ def read(  # noqa: PLR0913  # all but two by name
         CatalogError: The catalog could not be reached or refused.
     """
     check_arguments(table, reader, columns=columns)
+    require_types(f"read {table}", where=(where, TEXT))
     started = time.monotonic()
     asked = {
         "columns": columns if columns is None else list(columns),
@@ -111,7 +113,7 @@ def read(  # noqa: PLR0913  # all but two by name
     loaded = request.load()
     if loaded.metadata_table is not None:
         found = metadata_frame(spark, loaded.table, loaded.metadata_table, request.choice)
-        return selected(request, found, request.columns or found.columns)
+        return selected(request, found, request.names_among(found.columns))
     planned = request.plan(loaded, prunes=request.where is not None and is_read_alike(spark, request, loaded))
     why = why_by_python(spark, planned, reader)
     rows = planned_rows(spark, planned, given, why)
@@ -151,6 +153,8 @@ def check_arguments(table: str, reader: Reader, **names: Sequence[str] | None) -
     for argument, given in names.items():
         if isinstance(given, str):
             raise OptionError(f"Cannot read {table}: {argument} is the text {given!r}, expected a list of names.")
+        if given is not None and not isinstance(given, Sequence):
+            raise OptionError(f"Cannot read {table}: {argument} is {given!r}, expected a list of names.")
 
 
 def is_read_alike(spark: SparkSession, request: ReadRequest, loaded: LoadedTable) -> bool:

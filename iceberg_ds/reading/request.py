@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NO_COLUMNS = "columns names none. Leave it out to read all."
 _LEAST_LEVELS = 2  # of a table that has metadata tables: a namespace and a name
 
 
@@ -156,6 +157,21 @@ class ReadRequest:
         self.require_spark_types(found)
         return found
 
+    def names_among(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the columns that are wanted of a metadata table that has those with these names.
+
+        Raises:
+            OptionError: It has no such column.
+        """
+        for column in self.columns or ():
+            if find_position(column, names, case_sensitive=self.options.case_sensitive) is None:
+                raise OptionError(
+                    f"Cannot read {self.name}: it has no column '{column}' (columns: {', '.join(names)})."
+                )
+        if self.columns == ():
+            raise OptionError(f"Cannot read {self.name}: {_NO_COLUMNS}")
+        return self.columns or names
+
     def schema_of(self, loaded: LoadedTable) -> Schema:
         """Return the columns of the table at the snapshot that is chosen.
 
@@ -228,9 +244,10 @@ class ReadRequest:
         """Refuse what only a stream can do.
 
         Raises:
-            OptionError: An option of streams is given.
+            OptionError: An option of streams is given, or changes would not tell what became of each row.
         """
         self._refuse(STREAM_OPTIONS, "batch")
+        self._refuse_untold_changes()
 
     def refuse_options_of_batches(self) -> None:
         """Refuse what only a batch can do.
@@ -242,7 +259,10 @@ class ReadRequest:
         self._refuse(BATCH_OPTIONS, "stream")
         if PARTITION in (self.columns or ()):
             raise OptionError(f"Cannot read {self.name}: column '{PARTITION}' is none of a stream: leave it out.")
-        if self.stream.on_change is OnChange.CHANGES and CHANGE_TYPE not in (self.columns or CHANGE_COLUMNS):
+        self._refuse_untold_changes()
+
+    def _refuse_untold_changes(self) -> None:
+        if self.has_changes and CHANGE_TYPE not in (self.columns or CHANGE_COLUMNS):
             raise OptionError(
                 f"Cannot read changes of {self.name}: columns lacks '{CHANGE_TYPE}', without which a deleted row looks "
                 "like one that was inserted. Add it."
@@ -425,7 +445,7 @@ class ReadRequest:
                     f"Cannot read {self.name}: it has no column '{column}' (columns: {', '.join(names)})."
                 )
         if not self.columns:
-            raise OptionError(f"Cannot read {self.name}: columns names none. Leave it out to read all.")
+            raise OptionError(f"Cannot read {self.name}: {_NO_COLUMNS}")
         if len({*extras, *(field.field_id for field in fields)}) < len(self.columns):
             raise OptionError(f"Cannot read {self.name}: a column is named twice: {', '.join(self.columns)}.")
         return tuple(fields), tuple(extras)

@@ -75,9 +75,9 @@ class IcebergSource(DataSource):
             IcebergSinkError: The options are wrong, or the table cannot be read.
         """
         request = self._last_request()
-        request.refuse_options_of_streams()
         loaded = request.load_for_tasks()
         request = request.with_columns(loaded.table.metadata, schema)
+        request.refuse_options_of_streams()
         if _PUSHES_FILTERS in sys.modules:
             return PrunedReader(request, loaded)
         return IcebergReader(request.plan(loaded))

@@ -122,7 +122,7 @@ def test_table_named_twice_in_different_ways_is_refused(spark: SparkSession, hou
     """Rows would go to one of two tables, and the user could not know which."""
     text = refusal(writer_of(numbered(spark, 0, 1), house, table="db.other"))
 
-    assert "option 'table' and the table in save() or start() differ" in text
+    assert "option 'table' and the table in save(), start() or load() differ" in text
 
 
 @EXHAUSTIVE
@@ -132,7 +132,7 @@ def test_no_table_is_refused(spark: SparkSession, house: Warehouse) -> None:
 
     text = refusal(writer.save)
 
-    assert 'no table is named: use save("db.t"), start("db.t") or option("table", "db.t")' in text
+    assert 'no table is named: use save("db.t"), start("db.t"), load("db.t") or option("table", "db.t")' in text
 
 
 @pytest.mark.exhaustive
@@ -163,7 +163,7 @@ def test_table_without_a_namespace_is_refused(spark: SparkSession, house: Wareho
 
     text = refusal(lambda: writer.save("events"))
 
-    assert "the table in save() or start() is 'events': expected namespace and table" in text
+    assert "the table in save(), start() or load() is 'events': expected namespace and table" in text
 
 
 @EXHAUSTIVE

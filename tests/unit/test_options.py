@@ -145,14 +145,14 @@ def test_two_different_tables_are_refused() -> None:
     """Rows would go to one of two tables, by luck."""
     text = refusal({"path": "db.t", "table": "db.other"})
 
-    assert "option 'table' and the table in save() or start() differ ('db.t')" in text
+    assert "option 'table' and the table in save(), start() or load() differ ('db.t')" in text
 
 
 def test_missing_table_is_refused_with_all_ways_to_name_it() -> None:
     """A user would not learn how to name the table."""
     text = refusal({})
 
-    assert 'save("db.t"), start("db.t") or option("table", "db.t")' in text
+    assert 'save("db.t"), start("db.t"), load("db.t") or option("table", "db.t")' in text
 
 
 def test_malformed_table_is_one_problem_not_two() -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FixedType, ListType, LongType, NestedField, StringType, TimeType, UUIDType
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from support.checks.reader import rows_of
@@ -467,6 +468,8 @@ def test_wrong_arguments_are_refused(spark: SparkSession, house: Warehouse) -> N
     assert refusal(branch="side") == "Cannot read db.t: it has no branch 'side' (it has: main)."
     assert refusal(tag="old") == "Cannot read db.t: it has no tag 'old' (it has: none)."
     assert "snapshot_id and tag name a snapshot each" in refusal(snapshot_id=5, tag="old")
+    assert "expected a list of names" in refusal(columns=5)
+    assert "where is Column<'id'>, expected a text or None" in refusal(where=F.col("id"))
     assert "reader is 'fast', expected one of auto, spark, python" in refusal(reader="fast")
     assert "option 'partition-by' is none of a read" in refusal(options={**house.options, "partition-by": "id"})
     assert "option 'keys' goes with on-change=changes" in refusal(options={**house.options, "keys": "id"})
@@ -494,6 +497,24 @@ def test_source_reads_by_options_and_in_sql(spark: SparkSession, house: Warehous
         frame.option("partition-by", "id").load(NAME)
 
 
+def test_filters_of_a_dataframe_pass_files_over(spark: SparkSession, house: Warehouse) -> None:
+    """The Python engine would read a whole table for a few of its rows."""
+    iceberg_ds.register(spark)
+    house.append(events(spark, 20), partition_by="part")
+    for path in house.data_files():
+        if "part=1" not in str(path):
+            path.unlink()
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = spark.read.format("icebergsource").options(**house.options).load(NAME)
+
+        assert rows(frame.where("part = 1 AND id > 10").select("id")) == [{"id": 13}, {"id": 17}]
+        with pytest.raises(PySparkException, match="is missing or damaged"):
+            frame.where("part = 2").collect()
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_metadata_tables_are_read(spark: SparkSession, house: Warehouse) -> None:
     """A user without the runtime could not see snapshots, files and partitions in Spark."""
     house.append(events(spark, 20), partition_by="part")
@@ -516,6 +537,10 @@ def test_metadata_tables_are_read(spark: SparkSession, house: Warehouse) -> None
     assert table("refs").columns[:2] == ["name", "type"]
     assert table("entries").count() == len(entries(sink))
     assert table("manifests").count() >= 2
+    with pytest.raises(OptionError, match="it has no column 'none'"):
+        table("refs", columns=["none"])
+    with pytest.raises(OptionError, match="columns names none"):
+        table("refs", columns=[])
     with pytest.raises(OptionError, match=r"db\.t\.snapshots of one snapshot: it tells of the whole table"):
         table("snapshots", snapshot_id=first.snapshot_id)
     with pytest.raises(TableNotFoundError):

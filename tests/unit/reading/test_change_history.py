@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import SnapshotLogEntry
 from support.tables.metadata import START_MS, after_expiry, line, metadata_of
 
 from iceberg_ds.errors import OptionError, StreamHistoryError
@@ -192,3 +195,24 @@ def test_time_before_a_fork_is_no_replacement() -> None:
     assert ranged(metadata, Bound(time_ms=START_MS)) == ChangeRange(
         beginning=Beginning(snapshot_id=1, is_whole=True), end_id=4
     )
+
+
+@pytest.mark.parametrize("branches", [{"main": 3}, {"main": 3, "audit": 2}])
+def test_time_before_main_was_set_back_is_refused(branches: dict[str, int]) -> None:
+    """A copy of that time would keep rows that the table no longer has."""
+    first, second = line(1, 2)
+    metadata = metadata_of([first, second, replace(first, snapshot_id=3, parent=1)], branches=branches)
+    stood_at = (1, 2, 1, 3)
+    log = [
+        SnapshotLogEntry(snapshot_id=number, timestamp_ms=START_MS + at) for at, number in enumerate(stood_at, start=1)
+    ]
+    metadata = metadata.model_copy(update={"snapshot_log": log})
+    was_there = Bound(time_ms=START_MS + 2)
+
+    for bounds in ((was_there, NONE), (NONE, was_there)):
+        with pytest.raises(StreamHistoryError, match=r"branch 'main' stood at snapshot 2, .* it was set back since"):
+            ranged(metadata, *bounds)
+    for moment in (1, 3):
+        found = ranged(metadata, Bound(time_ms=START_MS + moment))
+        assert found is not None
+        assert (found.beginning.snapshot_id, found.end_id) == (3 if moment == 3 else 1, 3)
