@@ -67,8 +67,8 @@ class _OfStreams:
     )
     stream_from_timestamp: int | None = option(
         values.integer,
-        "Begin with the first snapshot in the branch of this time or later, in milliseconds since the Unix epoch, even "
-        "if a writer's clock was behind for a later one; if there is none yet, wait for it.",
+        "Begin with the first snapshot of this time or later that the branch shows, in milliseconds since the Unix "
+        "epoch, even if a writer's clock was behind for a later one; if there is none yet, wait for it.",
     )
     on_change: Literal["fail", "skip", "added-files", "changes"] = option(
         values.one_of("fail", "skip", "added-files", "changes"),

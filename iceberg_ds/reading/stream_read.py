@@ -36,7 +36,7 @@ from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest
 from iceberg_ds.reading.row_changes import has_both_sides
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, added_tasks, plan_scan
 from iceberg_ds.reading.scan_task import ScanTask, TaskFiles
-from iceberg_ds.reading.stream import NO_SNAPSHOT, Course, Limits, Offset, Step, change_of, why_other_types
+from iceberg_ds.reading.stream import Course, Limits, Offset, Step, change_of, why_other_types
 from iceberg_ds.snapshots.live_files import LiveFile
 from iceberg_ds.snapshots.refs import find_snapshot
 from iceberg_ds.table.bin_packing import packed
@@ -97,10 +97,7 @@ class StreamRead:
         self._known = None
         with self._course() as course:
             self._done = self._done or start  # what a query is started with is in its checkpoint
-            if self._done.is_begin:
-                self._note_waiting(course, self._done)
-            else:
-                self._note(self._done)
+            self._note(self._waiting(course, self._done) if self._done.is_begin else self._done)
             return course.next(start, limits, until)
 
     def plan(self, start: Offset, end: Offset) -> tuple[PythonScan, list[TaskFiles]]:
@@ -111,8 +108,6 @@ class StreamRead:
         """
         with self._course() as course:
             steps = list(course.between(start, end))
-            if start.is_begin:
-                self._note_waiting(course, end)
             self._files = {key: files for key, files in self._files.items() if key[0] == end.snapshot}
             assert self._known is not None  # noqa: S101  # loaded before
             return PythonScan.of(self._planned(self._known)), self._groups(steps)
@@ -164,12 +159,10 @@ class StreamRead:
             if not end.is_begin:
                 self._note(end)
 
-    def _note_waiting(self, course: Course, offset: Offset) -> None:
-        """Let the table say what a stream needs that has read nothing: its name holds from the beginning."""
-        if self._request.stream.consumer_id is None:
-            return
-        waits_at = course.waits_at()
-        self._note(replace(offset, snapshot=NO_SNAPSHOT if waits_at is None else waits_at, file=0, files=1))
+    def _waiting(self, course: Course, begin: Offset) -> Offset:
+        """Return what a stream needs that has read nothing, as a snapshot that it has not read to its end."""
+        waits_at = course.waits_at() if self._request.stream.consumer_id is not None else None
+        return begin if waits_at is None else replace(begin, snapshot=waits_at, files=1)
 
     def _note(self, done: Offset) -> None:
         """Let the table say how far the stream has read, if it has a name; what keeps it from that is logged.

@@ -17,9 +17,53 @@ _HISTORY = "unit/reading/test_change_history.py::"
 _LIVES = "unit/reading/test_lives.py::"
 _HIDDEN = "unit/reading/test_spark_changes.py::"
 _SNAPSHOTS = "unit/reading/test_change_history.py::"
+_SOURCE = "unit/reading/test_source.py::"
+_PUSHED = "unit/reading/test_pushed_filters.py::"
 _CHANGED = "integration/reading/test_changes.py::"
 
 READING = (
+    Mutation(
+        name="a DataFrame by format has the columns of the table, and not its own",
+        file="reading/request.py",
+        before="        found = replace(self, columns=names)\n",
+        after="        found = self\n",
+        tests=(_SOURCE + "test_columns_are_those_that_spark_has",),
+    ),
+    Mutation(
+        name="a DataFrame by format shows the bytes of one type as another",
+        file="reading/request.py",
+        before="            if asked.dataType.simpleString() != now:\n",
+        after="            if not asked.dataType.simpleString():\n",
+        tests=(_SOURCE + "test_columns_that_the_table_has_not_are_refused",),
+    ),
+    Mutation(
+        name="files are passed over by texts that are uuids or times in the table",
+        file="reading/pushed_filters.py",
+        before="    return None if isinstance(field.field_type, TimeType | UUIDType) else Name(parts)\n",
+        after="    return Name(parts)\n",
+        tests=(_PUSHED + "test_what_is_not_understood_is_passed_over",),
+    ),
+    Mutation(
+        name="files are passed over by a part of a list of values",
+        file="reading/pushed_filters.py",
+        before="if each is not None) if None not in found else ()\n",
+        after="if each is not None)\n",
+        tests=(_PUSHED + "test_what_is_not_understood_is_passed_over",),
+    ),
+    Mutation(
+        name="rows of the driver are lost around an empty chunk",
+        file="spark/arrow_frame.py",
+        before="    whole = rows.combine_chunks()\n",
+        after="    whole = rows\n",
+        spark_tests=(_BOTH + "test_rows_of_the_driver_come_whole",),
+    ),
+    Mutation(
+        name="changes are read from a time at which main stood elsewhere",
+        file="reading/change_history.py",
+        before="    if stood_at and stood_at[0] not in whole:\n",
+        after="    if stood_at and not whole:\n",
+        tests=(_HISTORY + "test_time_before_main_was_set_back_is_refused",),
+    ),
     Mutation(
         name="rows are lost by dates in structs that Spark shifts in filters",
         file="reading/scan.py",

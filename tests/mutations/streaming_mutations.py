@@ -10,6 +10,51 @@ _CHANGES = "unit/reading/test_row_changes.py::"
 
 STREAMING = (
     Mutation(
+        name="the branch of which a named stream has read a part goes, and the rest with it",
+        file="reading/consumers.py",
+        before="        return bool(needed) and not (self.is_done and needed[0].snapshot_id == self.snapshot)\n",
+        after="        return bool(needed) and needed[0].snapshot_id != self.snapshot\n",
+        tests=(_NAMED + "test_expiry_keeps_a_branch_of_which_a_part_is_read",),
+    ),
+    Mutation(
+        name="expiry takes the snapshots of a stream that has taken a name meanwhile",
+        file="maintenance/expire_snapshots.py",
+        before="                AssertNoOtherConsumers(uuid=table.table_uuid, names=names_of(table)),\n",
+        after="",
+        tests=(_NAMED + "test_expiry_looks_again_if_a_stream_takes_a_name_meanwhile",),
+    ),
+    Mutation(
+        name="a named stream of an empty table is not waited for",
+        file="reading/stream_read.py",
+        before="        return begin if waits_at is None else replace(begin, snapshot=waits_at, files=1)\n",
+        after="        return replace(begin, snapshot=waits_at or 1, files=1)\n",
+        tests=(_NAMED + "test_expiry_waits_for_a_stream_that_began_on_an_empty_table",),
+    ),
+    Mutation(
+        name="rows that came into an empty table and expired are passed over without a word",
+        file="reading/stream.py",
+        before="        if start.first == _EMPTY_BRANCH and history and not",
+        after="        if start.first == 0 and history and not",
+        tests=(_STREAM + "test_what_came_into_an_empty_table_and_expired_is_an_error",),
+    ),
+    Mutation(
+        name="a table that was replaced looks like a new one to a stream",
+        file="reading/stream.py",
+        before="    return begins_a_table(oldest) and (oldest.sequence_number or 0) <= after + 1\n",
+        after="    return begins_a_table(oldest)\n",
+        tests=(
+            _STREAM + "test_replacement_of_a_table_that_was_empty_is_an_error",
+            _STREAM + "test_stream_begins_at_a_time_of_history_that_others_cut",
+        ),
+    ),
+    Mutation(
+        name="a micro-batch is repeated with other files, if they are as many",
+        file="reading/stream.py",
+        before="        if len(paths) != end.taken or (end.paths and _digest(paths) != end.paths):\n",
+        after="        if len(paths) != end.taken:\n",
+        tests=(_STREAM + "test_repeat_with_other_files_of_that_number_is_refused",),
+    ),
+    Mutation(
         name="a row that is appended is read twice: files that were read of a snapshot are read again",
         file="reading/stream.py",
         before="        return start.file\n",
@@ -174,8 +219,8 @@ STREAMING = (
     Mutation(
         name="expiry does not wait for a named stream before its second micro-batch",
         file="reading/stream_read.py",
-        before="                self._note(replace(end, snapshot=first))\n",
-        after="                pass\n",
+        before="            self._note(self._waiting(course, self._done) if self._done.is_begin else self._done)\n",
+        after="            if not self._done.is_begin:\n                self._note(self._done)\n",
         tests=(
             _NAMED + "test_expiry_waits_from_the_first_micro_batch_on",
             _NAMED + "test_expiry_waits_for_a_stream_that_waits_itself",
@@ -191,7 +236,7 @@ STREAMING = (
     Mutation(
         name="expiry does not wait for a stream whose snapshot another engine expired",
         file="reading/consumers.py",
-        before=" or (unread and unread[-1].parent_snapshot_id == self.snapshot)\n",
+        before=" or before == self.snapshot\n",
         after="\n",
         tests=(_NAMED + "test_expiry_waits_for_a_stream_whose_snapshot_others_expired",),
     ),
@@ -205,8 +250,8 @@ STREAMING = (
     Mutation(
         name="a micro-batch is repeated without the rows of a change",
         file="reading/stream.py",
-        before="        if taken != end.taken:\n",
-        after="        if taken > end.taken:\n",
+        before="        if len(paths) != end.taken or (end.paths and _digest(paths) != end.paths):\n",
+        after="        if len(paths) > end.taken:\n",
         tests=(_STREAM + "test_repeat_with_other_options_is_refused_wherever_the_change_is",),
     ),
     Mutation(

@@ -29,6 +29,7 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.reading import deleted_keys, file_marks, spark_keys
+from iceberg_ds.spark.arrow_frame import arrow_frame
 
 READERS = ("spark", "python")
 
@@ -495,6 +496,15 @@ def test_source_reads_by_options_and_in_sql(spark: SparkSession, house: Warehous
     assert rows(spark.sql("SELECT count(*) AS n FROM v WHERE part = 1")) == [{"n": 5}]
     with pytest.raises(Exception, match="option 'partition-by' is none of a read"):
         frame.option("partition-by", "id").load(NAME)
+
+
+@pytest.mark.parametrize("counts", [(0, 2), (0, 0, 1, 1), (2, 0, 2), (2, 0)])
+def test_rows_of_the_driver_come_whole(spark: SparkSession, counts: tuple[int, ...]) -> None:
+    """Rows of metadata tables would be missing, and rows come back that are deleted by key."""
+    schema = pa.schema([("id", pa.int64())])
+    parts = [pa.table({"id": range(count)}, schema=schema) for count in counts]
+
+    assert arrow_frame(spark, pa.concat_tables(parts)).count() == sum(counts)
 
 
 def test_filters_of_a_dataframe_pass_files_over(spark: SparkSession, house: Warehouse) -> None:
