@@ -67,7 +67,7 @@ class Consumer:
         oldest_ms = now_ms - whole_number(metadata.properties, MAX_AGE, _THIRTY_DAYS_MS)
         history = list(branch_history(metadata, self.branch))
         unread = list(takewhile(lambda snapshot: snapshot.snapshot_id != self.snapshot, history))
-        before = unread[-1].parent_snapshot_id or NO_SNAPSHOT if unread else None
+        before = (unread[-1].parent_snapshot_id or NO_SNAPSHOT) if unread else None
         leads_on = len(unread) < len(history) or before == self.snapshot
         is_in_time = all(snapshot.timestamp_ms >= oldest_ms for snapshot in unread)
         return history[: len(unread) + 1] if leads_on and is_in_time else ()

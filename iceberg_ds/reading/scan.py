@@ -111,11 +111,19 @@ def _as_of(metadata: TableMetadata, as_of_ms: int) -> Snapshot:
     entries = [entry for entry in metadata.snapshot_log if entry.timestamp_ms <= as_of_ms]
     found = find_snapshot(metadata, entries[-1].snapshot_id) if entries else None
     if found is None:
-        time = datetime.fromtimestamp(as_of_ms / 1000, timezone.utc).isoformat()
         first = min((entry.timestamp_ms for entry in metadata.snapshot_log), default=None)
-        known = "none" if first is None else datetime.fromtimestamp(first / 1000, timezone.utc).isoformat()
-        raise ValueError(f"it has no snapshot of {time} or before; the first that is known is of {known}")
+        known = "none" if first is None else _time_text(first)
+        raise ValueError(
+            f"it has no snapshot of {_time_text(as_of_ms)} or before; the first that is known is of {known}"
+        )
     return found
+
+
+def _time_text(time_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, timezone.utc).isoformat()
+    except (OverflowError, ValueError, OSError):  # beyond the years that Python knows
+        return f"{time_ms} ms since the Unix epoch"
 
 
 def _of_ref(metadata: TableMetadata, tag: str | None, branch: str | None) -> Snapshot | None:

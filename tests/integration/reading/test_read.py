@@ -465,6 +465,7 @@ def test_wrong_arguments_are_refused(spark: SparkSession, house: Warehouse) -> N
     assert "a column is named twice" in refusal(columns=["id", "ID"])
     assert "it has no snapshot 5" in refusal(snapshot_id=5)
     assert "it has no snapshot of 1970" in refusal(as_of=1000)
+    assert "it has no snapshot of -1000000000000000 ms" in refusal(as_of=-(10**15))
     assert "expected a time with a time zone" in refusal(as_of="2026-01-01")
     assert refusal(branch="side") == "Cannot read db.t: it has no branch 'side' (it has: main)."
     assert refusal(tag="old") == "Cannot read db.t: it has no tag 'old' (it has: none)."
