@@ -16,7 +16,6 @@ from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.file_errors import naming_delete_file
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.snapshots.live_files import DeletionVector, Source
-from iceberg_ds.table.names import FILE_PATH, POS
 from iceberg_ds.writers.deletion_vectors import vector_positions
 from iceberg_ds.writers.position_deletes import positions_by_file
 
@@ -84,19 +83,6 @@ def positions_by_source(io: FileIO, tasks: Iterable[ScanTask]) -> dict[tuple[str
         for path, positions in listed:
             found[path, source].append(positions)
     return {key: pa.chunked_array(arrays, pa.int64()) for key, arrays in found.items()}
-
-
-def listed_positions(io: FileIO, tasks: Sequence[ScanTask]) -> pa.Table:
-    """Return the rows that are deleted by position, as path of the data file and position from 0.
-
-    Raises:
-        DataFileError: A delete file is missing or damaged.
-    """
-    found = deleted_positions(io, tasks)
-    paths = [pa.repeat(pa.scalar(path, pa.string()), len(positions)) for path, positions in found.items()]
-    counted = [pa.array(sorted(positions), pa.int64()) for positions in found.values()]
-    columns = [pa.chunked_array(paths, pa.string()), pa.chunked_array(counted, pa.int64())]
-    return pa.Table.from_arrays(columns, names=[FILE_PATH.name, POS.name])
 
 
 def word_count(task: ScanTask) -> int:

@@ -23,7 +23,7 @@ from iceberg_ds.table.partitioning import PartitionKey
 
 
 def partition_type(metadata: TableMetadata) -> StructType:
-    """Return the partition fields of all specs of a table, those of newer specs first; empty without any.
+    """Return the partition fields of all specs of a table, in the order of their ids; empty without any.
 
     A field has the name and the type of the newest spec in which it is not void. Of two fields with one name the older
     one has its id behind it.
@@ -42,7 +42,18 @@ def partition_type(metadata: TableMetadata) -> StructType:
         name = field.name if field.name.lower() not in names else f"{field.name}_{number}"
         names.add(name.lower())
         fields.append(NestedField(number, name, field.field_type, required=False))
-    return StructType(*fields)
+    return StructType(*sorted(fields, key=lambda one: one.field_id))
+
+
+def partition_values(file: DataFile, specs: Mapping[int, PartitionSpec]) -> dict[int, object]:
+    """Return the physical values of the partition of a file, by partition field id.
+
+    Args:
+        file: The file.
+        specs: The table's partition specs, by spec id.
+    """
+    numbers = (field.field_id for field in specs[file.spec_id].fields)
+    return dict(zip(numbers, PartitionKey.of(file.partition).values, strict=True))
 
 
 def partitions_of(files: Sequence[DataFile], kind: StructType, specs: Mapping[int, PartitionSpec]) -> pa.Array:
@@ -53,16 +64,7 @@ def partitions_of(files: Sequence[DataFile], kind: StructType, specs: Mapping[in
         kind: The type of the column.
         specs: The table's partition specs, by spec id.
     """
-    found = [
-        dict(
-            zip(
-                (field.field_id for field in specs[file.spec_id].fields),
-                PartitionKey.of(file.partition).values,
-                strict=True,
-            )
-        )
-        for file in files
-    ]
+    found = [partition_values(file, specs) for file in files]
     columns = [pa.array([each.get(one.field_id) for each in found], _stored(one)) for one in kind.fields]
     structs = pa.StructArray.from_arrays(columns, names=[one.name for one in kind.fields])
     return spark_values(structs, kind)

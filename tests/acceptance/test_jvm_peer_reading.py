@@ -5,6 +5,20 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import (
+    DecimalType,
+    FixedType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
 from pyspark.sql import DataFrame, SparkSession
 from support.catalogs.shared_catalog import SharedCatalog
 from support.exhaustive import EXHAUSTIVE
@@ -130,3 +144,74 @@ def test_partitions_of_rows_are_those_of_the_runtime(shared: SharedCatalog, spar
         )
         found = {row.id: (row._spec_id, json.loads(row.partition)) for row in read.selectExpr(*shown).collect()}
         assert found == expected, reader
+
+
+# No uuid: the runtime fails on its bounds with a ClassCastException. No time: Spark has no such type here.
+MEASURED = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "part", StringType()),
+    NestedField(3, "old", IntegerType()),
+    NestedField(5, "price", DecimalType(30, 2)),
+    NestedField(6, "at", TimestamptzType()),
+    NestedField(7, "code", FixedType(3)),
+    NestedField(8, "tags", ListType(9, StringType(), element_required=False)),
+    NestedField(10, "of", StructType(NestedField(11, "n", IntegerType()))),
+)
+MEASURED_ROWS = (
+    "SELECT id, CASE id % 4 WHEN 0 THEN '' WHEN 1 THEN NULL ELSE concat('p', id % 2) END AS part, "
+    "CAST(id % 2 AS INT) AS old, CAST(-id / 4 AS DECIMAL(30, 2)) AS price, "
+    "TIMESTAMP'1969-12-31 23:59:59Z' + make_interval(0, 0, 0, id) AS at, "
+    "CAST(concat('c0', id % 10) AS BINARY) AS code, array('a') AS tags, named_struct('n', CAST(id AS INT)) AS of "
+    "FROM range({}, {})"
+)
+
+
+def test_metadata_tables_of_files_are_those_of_the_runtime(shared: SharedCatalog, spark: SparkSession) -> None:
+    """What users count files, partitions and deletes by would say something else than with the runtime."""
+    options = {"warehouse": str(shared.folder)}
+    spec = PartitionSpec(
+        PartitionField(2, 1000, IdentityTransform(), "part"), PartitionField(3, 1001, IdentityTransform(), "old")
+    )
+    shared.sink().create(MEASURED, spec, format_version="3")
+
+    def append(first: int, last: int) -> None:
+        rows = spark.sql(MEASURED_ROWS.format(first, last)).coalesce(1)
+        rows.write.format("icebergsink").mode("append").options(**options).save(NAME)
+
+    append(0, 12)
+    iceberg_ds.delete_from(NAME, "id IN (2, 6, 7)", spark, options=options)
+    shared.alter("DROP PARTITION FIELD old", "ADD PARTITION FIELD days(at)")
+    append(12, 16)
+    shared.alter("REPLACE PARTITION FIELD part WITH part AS region")
+    append(16, 18)
+    iceberg_ds.delete_from(NAME, "id IN (2, 3, 14)", spark, options=options)
+    iceberg_ds.delete_from(NAME, "id IN (16, 17)", spark, options=options)
+
+    for table in ("files", "data_files", "delete_files", "all_files", "all_delete_files", "entries", "partitions"):
+        assert_same_table(shared, spark, table)
+    # It holds what delete files of version 2 may have beside positions; we do not read it.
+    assert_same_table(shared, spark, "position_deletes", left_out="row")
+
+    shared.alter("DROP COLUMN old", "RENAME COLUMN price TO cost")
+    for table in ("files", "delete_files", "all_files"):
+        # Here it keeps the field of the column that was dropped, as `_partition` of a read does.
+        assert_same_table(shared, spark, table, left_out="partition")
+
+
+def assert_same_table(shared: SharedCatalog, spark: SparkSession, table: str, left_out: str = "") -> None:
+    """Assert that a metadata table has the columns and the rows of the runtime's, in any order of rows."""
+    described = shared.jvm.sql(f"DESCRIBE {NAME}.{table}")
+    kinds = [(row["col_name"], row["data_type"]) for row in described if row["col_name"] != left_out]
+    ends = [number for number, (name, _) in enumerate(kinds) if not name or name.startswith("#")]
+    frame = iceberg_ds.read(spark, f"{NAME}.{table}", options={"warehouse": str(shared.folder)}).drop(left_out)
+    assert frame.dtypes == kinds[: min(ends, default=len(kinds))], table
+
+    as_json = f"to_json(struct({', '.join(frame.columns)}), map('timeZone', 'UTC', 'ignoreNullFields', 'false')) AS row"
+    wanted = shared.jvm.values(f"SELECT {as_json} FROM {NAME}.{table}")  # noqa: S608  # no outside input
+    found = [row["row"] for row in frame.selectExpr(as_json).collect()]
+    assert sorted(map(sorted_keys, found)) == sorted(map(sorted_keys, wanted)) != [], table
+
+
+def sorted_keys(text: str) -> str:
+    """Return JSON with its keys in order: the order of maps means nothing."""
+    return json.dumps(json.loads(text), sort_keys=True)
