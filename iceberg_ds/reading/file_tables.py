@@ -208,12 +208,12 @@ def position_deletes_table(metadata: TableMetadata, io: FileIO, plan: ScanPlan) 
         described["content_offset"] = pa.array([one and one.offset for one in vectors], _LONG)
         described["content_size_in_bytes"] = pa.array([one and one.length for one in vectors], _LONG)
     counted = [pa.repeat(pa.scalar(number, _LONG), len(positions)) for number, positions in enumerate(found.values())]
-    rows = pa.chunked_array(counted, _LONG)
+    rows = pa.chunked_array(counted, _LONG).combine_chunks()
     in_order = [chunk for positions in found.values() for chunk in positions.take(pc.sort_indices(positions)).chunks]
     return pa.table(
         {
             FILE_PATH.name: pa.array([path for path, _ in found], _TEXT).take(rows),
-            POS.name: pa.chunked_array(in_order, _LONG),
+            POS.name: pa.chunked_array(in_order, _LONG).combine_chunks(),
             **{name: values.take(rows) for name, values in described.items() if values is not None},
         }
     )

@@ -7,6 +7,7 @@ from mutations.mutating import Mutation
 _ANY = "properties/test_reading.py::test_read_returns_the_rows_that_the_spec_says"
 _VECTORS = "unit/writers/test_deletion_vectors.py::"
 _ROWS = "unit/reading/test_deleted_rows.py::"
+_FILE_TABLES = "unit/reading/test_file_tables.py::"
 _SCAN = "unit/reading/test_scan.py::"
 _NAMES = "unit/reading/test_spark_columns.py::"
 _BOTH = "integration/reading/test_read.py::"
@@ -331,6 +332,27 @@ READING = (
         before="for field in specs[file.spec_id].fields",
         after="for field in specs[max(specs)].fields",
         spark_tests=("acceptance/test_jvm_peer_reading.py::test_partitions_of_rows_are_those_of_the_runtime",),
+    ),
+    Mutation(
+        name="the table of files has those that were removed",
+        file="reading/file_tables.py",
+        before="_entries(live_entries, io, wanted)",
+        after="_entries(all_entries, io, wanted)",
+        tests=(_FILE_TABLES + "test_entries_tell_of_the_files_that_a_snapshot_removed",),
+    ),
+    Mutation(
+        name="the bound of a decimal is shown without its scale",
+        file="reading/file_tables.py",
+        before="    return unscaled_to_decimal(value, kind.scale) if isinstance(kind, DecimalType) else value\n",
+        after="    return value\n",
+        tests=(_FILE_TABLES + "test_bounds_are_shown_as_reads_show_values",),
+    ),
+    Mutation(
+        name="a partition is of the spec that its oldest file has",
+        file="reading/file_tables.py",
+        before="added_us > self.updated_us",
+        after="added_us < self.updated_us",
+        tests=(_FILE_TABLES + "test_files_from_before_a_partition_field_was_renamed_keep_their_partitions",),
     ),
     Mutation(
         name="an unknown option of a read is ignored",
