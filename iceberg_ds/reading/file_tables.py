@@ -32,7 +32,6 @@ from iceberg_ds.reading.partition_column import partition_type, partition_values
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.snapshots.manifests import all_entries, live_entries, live_manifests
-from iceberg_ds.snapshots.refs import find_snapshot
 from iceberg_ds.snapshots.version_3 import (
     VERSION_3,
     ManifestList,
@@ -151,12 +150,13 @@ def partitions_table(metadata: TableMetadata, io: FileIO, snapshot: Snapshot | N
     Partitions of several specs that have the same values are one. It has the spec of the file that was added last.
     """
     kind, specs = partition_type(metadata), metadata.specs()
+    known: dict[int | None, Snapshot] = {one.snapshot_id: one for one in metadata.snapshots}
     found: dict[PartitionKey, _Partition] = {}
     for entry in _entries(live_entries, io, live_manifests(io, snapshot)):
         values = partition_values(entry.data_file, specs)
         key = PartitionKey(values.get(one.field_id) for one in kind.fields)
-        added_by = None if entry.snapshot_id is None else find_snapshot(metadata, entry.snapshot_id)
-        found.setdefault(key, _Partition(newest=entry.data_file)).add(entry.data_file, added_by)
+        group = found.setdefault(key, _Partition(newest=entry.data_file))
+        group.add(entry.data_file, added_by=known.get(entry.snapshot_id))
     groups = list(found.values())
     columns: dict[str, pa.Array] = {}
     if kind.fields:
