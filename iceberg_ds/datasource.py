@@ -20,9 +20,10 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSource
 
 from iceberg_ds.errors import CommitMessageError, IcebergSinkError, OptionError
 from iceberg_ds.fault_points import FaultPoint, fault_point
+from iceberg_ds.garbage_collection import no_garbage_collection
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.spark.driver_secrets import KeptOnDriver
-from iceberg_ds.spark.workers import acknowledging, eased, loading_modules
+from iceberg_ds.spark.workers import acknowledging, eased
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -189,7 +190,7 @@ class _Options:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         read_configuration()  # before PyIceberg does, whose errors show its content
-        with loading_modules():
+        with no_garbage_collection():
             from iceberg_ds.options.parse import parse_options
 
         raw = {key.lower(): value for key, value in given.items()}
@@ -212,7 +213,7 @@ class _Options:
 
     def connect(self) -> CatalogClient:
         """Return the catalog of the write."""
-        with loading_modules():
+        with no_garbage_collection():
             from iceberg_ds.catalog.client import connect
             from iceberg_ds.catalog.settings import catalog_settings
 
@@ -221,7 +222,7 @@ class _Options:
 
 @eased
 def _plan(options: _Options, schema: StructType, *, overwrite: bool, is_stream: bool) -> WritePlan | RoutedPlan:
-    with loading_modules():
+    with no_garbage_collection():
         from iceberg_ds.planning.plan_write import WriteMode, plan_write
 
     mode = WriteMode.OVERWRITE if overwrite else WriteMode.APPEND
@@ -242,7 +243,7 @@ def _plan(options: _Options, schema: StructType, *, overwrite: bool, is_stream: 
 def _write_task(
     plan: WritePlan | RoutedPlan, batches: Iterator[pa.RecordBatch], epoch: EpochId | None
 ) -> WriterCommitMessage:
-    with loading_modules():
+    with no_garbage_collection():
         from iceberg_ds.plan import RoutedPlan
         from iceberg_ds.spark.session_settings import check_audit_settings, check_zone_of_session, in_zone_of_option
         from iceberg_ds.writers.reporting import report_task
@@ -299,7 +300,7 @@ def _commit(options: _Options, messages: Sequence[WriterCommitMessage | None], e
 
             results = [commit_epoch(catalog, options.parsed, messages, epoch_id=epoch_id)]
         else:
-            with loading_modules():
+            with no_garbage_collection():
                 from iceberg_ds.planning.quarantine import commit_with_quarantine
 
             results = [commit_with_quarantine(catalog, options.parsed, messages, epoch_id=epoch_id)]

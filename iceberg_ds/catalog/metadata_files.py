@@ -15,7 +15,6 @@ PyIceberg's catalogs read and write these files through this module (`pyiceberg_
 
 from __future__ import annotations
 
-import gc
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +34,7 @@ from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 
 from iceberg_ds.catalog.unknown_transforms import with_named_transforms
 from iceberg_ds.catalog.unparsed import telling_unparsed
+from iceberg_ds.garbage_collection import no_garbage_collection
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json
@@ -69,18 +69,6 @@ _HEAD_BYTES = 4096  # PyIceberg's files name their table within these
 _TABLE_UUID = re.compile(rb'"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 
 _write_as_before = ToOutputFile.table_metadata
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Pause Python's search for cycles while it makes many objects at once: it would search all of them repeatedly."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,9 @@ from pyiceberg.catalog.rest import TableResponse
 from pyiceberg.table import CommitTableRequest, CommitTableResponse, Table, TableIdentifier
 from pyiceberg.table.update import TableUpdate
 
-from iceberg_ds.catalog.metadata_files import files_at_hand, no_garbage_collection
+from iceberg_ds.catalog.metadata_files import files_at_hand
 from iceberg_ds.catalog.unparsed import telling_unparsed
+from iceberg_ds.garbage_collection import no_garbage_collection
 from iceberg_ds.table.encryption import noting_encryption
 from iceberg_ds.table.requests import CommitRequest
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -93,8 +94,9 @@ class Values:
 UNKNOWN = Values()
 
 
+@cache
 def truth(*, true: bool, false: bool, unknown: bool) -> Values:
-    """Return the domain of a truth value."""
+    """Return the domain of a truth value, of which there are eight: each file asks for one for each comparison."""
     return Values(low=not false, high=true, has_values=true or false, has_nulls=unknown, has_nans=False)
 
 

@@ -121,6 +121,10 @@ class Constant(Expression):
 
     def among(self, facts: Facts) -> Values:  # noqa: ARG002
         """Return the domain of this one value."""
+        return self._domain
+
+    @cached_property
+    def _domain(self) -> Values:
         return physical(self.value)
 
 

@@ -30,6 +30,7 @@ from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.metrics_evaluator import Coverage, FilterRange, bound_value
 from iceberg_ds.expressions.parser import Tree
+from iceberg_ds.garbage_collection import no_garbage_collection
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.file_errors import naming_manifests
 from iceberg_ds.reading.lives import FileId, Life
@@ -183,6 +184,7 @@ def chosen_schema(name: str, metadata: TableMetadata, choice: SnapshotChoice) ->
         raise OptionError(f"Cannot read {name}: {problem}.") from problem
 
 
+@no_garbage_collection()
 def plan_scan(  # noqa: PLR0913  # all but three by name
     name: str,
     metadata: TableMetadata,

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from iceberg_ds.errors import OptionError
+from iceberg_ds.garbage_collection import no_garbage_collection
 from iceberg_ds.io.configuration import read_configuration
 from iceberg_ds.spark.data_sources import make_known
-from iceberg_ds.spark.workers import eased, loading_modules
+from iceberg_ds.spark.workers import eased
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +113,7 @@ class IcebergSource(DataSource):
 
     def _request(self) -> ReadRequest:
         read_configuration()  # before PyIceberg does, whose errors show its content
-        with loading_modules():
+        with no_garbage_collection():
             from iceberg_ds.reading.request import ReadRequest
 
         return ReadRequest.of({key.lower(): value for key, value in self.options.items()})
@@ -208,7 +209,7 @@ class IcebergStreamReader(DataSourceStreamReader):
 
     @cached_property
     def _read(self) -> StreamRead:
-        with loading_modules():
+        with no_garbage_collection():
             from iceberg_ds.reading.stream_read import StreamRead
 
         return StreamRead(self._request, self._schema)

@@ -43,6 +43,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StructType
 
+from iceberg_ds.garbage_collection import no_garbage_collection
 from iceberg_ds.io.known_files import KnownFiles
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.plan import WriteIdentity
@@ -276,6 +277,7 @@ def all_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     return entries
 
 
+@no_garbage_collection()
 def stored_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     """Return all entries of `manifest`, removed files too, with inherited numbers, and row ids as they are stored.
 
@@ -289,6 +291,7 @@ def stored_entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
     return [_inherit_from_manifest(entry, manifest) for entry in entries]
 
 
+@no_garbage_collection()
 def live_paths(io: FileIO, manifest_path: str, recorded: Recorded) -> list[tuple[DataFileContent, str]]:
     """Return what each live file of a manifest is, and its path.
 

@@ -49,21 +49,6 @@ def eased(call: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     return eased_call
 
 
-@contextlib.contextmanager
-def loading_modules() -> Iterator[None]:
-    """Let Python not look for garbage in this block, which loads modules.
-
-    What they make stays, and looking through it takes a seventh of the time.
-    """
-    is_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if is_on:
-            gc.enable()
-
-
 def acknowledging(batches: Iterator[_Batch]) -> Iterator[_Batch]:
     """Yield the batches of a task, and have the kernel confirm at once to Spark what has arrived of them."""
     with contextlib.ExitStack() as opened:

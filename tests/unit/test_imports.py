@@ -27,6 +27,7 @@ VALUES = {
     "_version",
     "errors",
     "secrets",
+    "garbage_collection",
     "parsing",
     "fault_points",
     "error_hints",
