@@ -54,6 +54,7 @@ def make(shared: SharedCatalog) -> Sink:
     return sink
 
 
+@pytest.mark.exhaustive
 def test_rows_stay_the_same_for_the_runtime(shared: SharedCatalog) -> None:
     """A table that Spark and Flink write would have other rows after its compaction."""
     sink = make(shared)

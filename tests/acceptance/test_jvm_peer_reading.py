@@ -166,6 +166,7 @@ MEASURED_ROWS = (
 )
 
 
+@pytest.mark.exhaustive
 def test_metadata_tables_of_files_are_those_of_the_runtime(shared: SharedCatalog, spark: SparkSession) -> None:
     """What users count files, partitions and deletes by would say something else than with the runtime."""
     options = {"warehouse": str(shared.folder)}

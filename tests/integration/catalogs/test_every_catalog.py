@@ -56,6 +56,7 @@ def test_first_write_creates_the_table_and_the_next_adds_to_it(spark: SparkSessi
     table.check_rows([{"id": number, "name": f"row {number}"} for number in range(5)])
 
 
+@pytest.mark.exhaustive
 @WITH_ONE
 def test_rows_of_version_3_have_ids_of_their_own(spark: SparkSession, table: CatalogTable) -> None:
     """A catalog would refuse the format, or number rows otherwise than our manifests do."""
