@@ -155,11 +155,15 @@ def _merge(table: str, source: str) -> str:
 
 @contextlib.contextmanager
 def prepared(
-    settings: Settings, folder: Path, files: int = BASE_FILES, script: str = "upsert_server.py"
+    settings: Settings,
+    folder: Path,
+    files: int = BASE_FILES,
+    script: str = "upsert_server.py",
+    conf: Mapping[str, str] | None = None,
 ) -> Iterator[Bench]:
-    """Give a table with rows in so many files, and a session that runs a script."""
+    """Give a table with rows in so many files, and a session with these settings that runs a script."""
     place = Place(folder=folder)
-    with place.session_of_both(script=script) as session:
+    with place.session_of_both(conf, script=script) as session:
         bench = filled(Bench(place=place, session=session, base=0), settings, files)
         session.ask("changes", name="awake", order="clustered", number=0, keys=20, rows=settings.rows)
         yield bench
