@@ -12,7 +12,7 @@ def no_garbage_collection() -> Iterator[None]:
     """Let Python not search for cycles in this block, or function: it would search all new objects repeatedly.
 
     That takes a third of the time of reading manifests, and a seventh of that of loading modules. Memory is freed as
-    before, except for cycles. In another thread the search goes on, at the latest, when the block ends.
+    before, except for cycles; other threads of the process do not search, either.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -107,11 +107,12 @@ def find_range(
         if not history:
             raise _untold(name, metadata, beginning, history)
         return ChangeRange(beginning=beginning, end_id=history[0].snapshot_id)
-    before = [] if start.time_ms is None else _at(name, history, start.time_ms)
+    before: list[Snapshot] = []
     if start.time_ms is not None:
+        before = _at(name, history, start.time_ms)
         _require_never_set_back(name, metadata, history, start.time_ms)
-    if start.time_ms is not None and not before:
-        _require_never_replaced(name, metadata, history, start.time_ms)
+        if not before:
+            _require_never_replaced(name, metadata, history, start.time_ms)
     if not history:
         return None
     beginning = Beginning(snapshot_id=(before or history[-1:])[0].snapshot_id, is_whole=not before)

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from itertools import takewhile
 from urllib.parse import quote, unquote
 
-from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
@@ -21,7 +20,7 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.parsing import whole_number
 from iceberg_ds.reading.stream import NO_SNAPSHOT, Offset, StreamRules
 from iceberg_ds.snapshots.refs import branch_history
-from iceberg_ds.table.requests import CommitRequest
+from iceberg_ds.table.requests import AssertNoOthers, CommitRequest
 
 CONSUMER_PREFIX = "icebergsource.consumer."
 MAX_AGE = "icebergsource.consumer-max-age-ms"
@@ -78,19 +77,12 @@ class Consumer:
         return bool(needed) and not (self.is_done and needed[0].snapshot_id == self.snapshot)
 
 
-class AssertNoOtherConsumers(AssertTableUUID):
-    """No stream has taken a name meanwhile beside those in `names`, as `names_of` returns them.
+class AssertNoOtherConsumers(AssertNoOthers):
+    """No stream has taken a name beside those in `names`, as `names_of` returns them."""
 
-    The REST catalog spec has no such requirement: only for catalogs whose requests this process carries out itself.
-    """
-
-    names: frozenset[str]
-
-    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # as all requirements do
-        """Raise `CommitFailedException` if there is another one."""
-        super().validate(base_metadata)
-        if base_metadata is not None and (others := names_of(base_metadata) - self.names):
-            raise CommitFailedException(f"Requirement failed: '{min(others)}' was taken meanwhile")
+    def found(self, metadata: TableMetadata) -> frozenset[str]:
+        """Return the names of streams."""
+        return names_of(metadata)
 
 
 def names_of(metadata: TableMetadata) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.snapshots import Snapshot
@@ -17,55 +17,51 @@ from iceberg_ds.table.name_mapping import UnknownColumnsError
 GONE = "If its snapshot has expired meanwhile, read the table again; else iceberg_ds.verify names what is missing."
 
 
-@contextmanager
-def naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> Iterator[None]:
+def naming_manifests(name: str, io: FileIO, snapshot: Snapshot | None) -> AbstractContextManager[None]:
     """Say of any error in this block which snapshot's manifests cannot be read.
 
     Raises:
         DataFileError: They cannot be read.
     """
-    try:
-        yield
-    except Exception as error:  # of any storage library
-        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
-        raise DataFileError(
-            f"Cannot read {name}: the manifests of snapshot {snapshot.snapshot_id if snapshot else None} cannot be "
-            f"read: {reason}. {advice(error)}".rstrip()
-        ) from masked_cause(error, io.properties)
+    number = snapshot.snapshot_id if snapshot else None
+    return _naming(io, f"Cannot read {name}: the manifests of snapshot {number} cannot be read", "")
 
 
-@contextmanager
-def naming_data_file(name: str, io: FileIO, path: str) -> Iterator[None]:
+def naming_data_file(name: str, io: FileIO, path: str) -> AbstractContextManager[None]:
     """Say of any error in this block which data file cannot be read.
 
     Raises:
         DataFileError: It is missing or damaged.
         UnknownColumnsError: It is not known what its columns are.
     """
-    try:
-        yield
-    except (IcebergSinkError, UnknownColumnsError):
-        raise
-    except Exception as error:  # of any storage library, or of Arrow
-        reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
-        raise DataFileError(
-            f"Cannot read {name}: data file {path} is missing or damaged: {reason}. {GONE} {advice(error)}".rstrip()
-        ) from masked_cause(error, io.properties)
+    cannot = f"Cannot read {name}: data file {path} is missing or damaged"
+    return _naming(io, cannot, GONE, IcebergSinkError, UnknownColumnsError)
 
 
-@contextmanager
-def naming_delete_file(io: FileIO, path: str) -> Iterator[None]:
+def naming_delete_file(io: FileIO, path: str) -> AbstractContextManager[None]:
     """Say of any error in this block which delete file cannot be read.
 
     Raises:
         DataFileError: It cannot be read.
     """
+    return _naming(io, f"Cannot read delete file {path}", "Rows that it deletes would come back.", IcebergSinkError)
+
+
+@contextmanager
+def _naming(io: FileIO, cannot: str, then: str, *told: type[Exception]) -> Iterator[None]:
+    """Say of any error in this block what cannot be done.
+
+    Args:
+        io: Opens the table's storage.
+        cannot: What cannot be done, without a full stop.
+        then: What follows the reason; empty for nothing.
+        told: Errors that say it already.
+    """
     try:
         yield
-    except IcebergSinkError:
+    except told:
         raise
     except Exception as error:  # of any storage library, or of Arrow
         reason = mask_text(f"{type(error).__name__}: {error}", io.properties)
-        raise DataFileError(
-            f"Cannot read delete file {path}: {reason}. Rows that it deletes would come back. {advice(error)}".rstrip()
-        ) from masked_cause(error, io.properties)
+        text = " ".join(filter(None, (f"{cannot}: {reason}.", then, advice(error))))
+        raise DataFileError(text) from masked_cause(error, io.properties)

@@ -59,13 +59,15 @@ def _tree(one: Any, schema: Schema) -> Tree | None:  # noqa: ANN401  # Spark 4.0
         return None if child is None else Call("not", (child,))
     if kind == "IsNull":
         return _is_null(one, schema)
+    if kind not in _COMPARISONS and kind != "StringStartsWith":
+        return None
     name, values = _name(one.attribute, schema), _values(one.value if kind == "In" else [one.value])
     if name is None or not values:
         return None
     if kind == "StringStartsWith":
         beginning = "".join(_ESCAPE + sign if sign in {"%", "_", _ESCAPE} else sign for sign in one.value)
         return Call("like", (name, Value("string", f"{beginning}%"), Value("string", _ESCAPE)))
-    return Call(_COMPARISONS[kind], (name, *values)) if kind in _COMPARISONS else None
+    return Call(_COMPARISONS[kind], (name, *values))
 
 
 def _is_null(one: Any, schema: Schema) -> Tree | None:  # noqa: ANN401  # as above

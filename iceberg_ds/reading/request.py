@@ -149,9 +149,16 @@ class ReadRequest:
             UnsupportedTableError: Spark has no type for a column.
             CatalogError: The catalog could not be reached or refused.
         """
-        metadata = self.load_for_tasks().table.metadata
-        _, schema = chosen_schema(self.name, metadata, self.choice)
-        fields, extras = self.chosen(schema, metadata.format_version)
+        return self.fields_of(self.load_for_tasks().table.metadata)
+
+    def fields_of(self, metadata: TableMetadata) -> tuple[NestedField, ...]:
+        """Return the columns of the result of a read of a table.
+
+        Raises:
+            OptionError: There is no such snapshot or column.
+            UnsupportedTableError: Spark has no type for a column.
+        """
+        fields, extras = self.chosen(self.schema_of(metadata), metadata.format_version)
         partition = self._partition(metadata, extras)
         found = (*fields, *(extra_field(name, partition) for name in extras))
         self.require_spark_types(found)
@@ -172,13 +179,13 @@ class ReadRequest:
             raise OptionError(f"Cannot read {self.name}: {_NO_COLUMNS}")
         return self.columns or names
 
-    def schema_of(self, loaded: LoadedTable) -> Schema:
+    def schema_of(self, metadata: TableMetadata) -> Schema:
         """Return the columns of the table at the snapshot that is chosen.
 
         Raises:
             OptionError: There is no such snapshot or schema.
         """
-        return chosen_schema(self.name, loaded.table.metadata, self.choice)[1]
+        return chosen_schema(self.name, metadata, self.choice)[1]
 
     def with_columns(self, metadata: TableMetadata, wanted: spark.StructType) -> ReadRequest:
         """Return the read of the columns that Spark has: those that it was told before, or that a user gave.
@@ -189,15 +196,12 @@ class ReadRequest:
         """
         names = tuple(wanted.names)
         found = replace(self, columns=names)
-        fields, extras = found.chosen(chosen_schema(self.name, metadata, self.choice)[1], metadata.format_version)
-        if names != (told := (*(field.name for field in fields), *extras)):
+        shown = found.fields_of(metadata)
+        if names != (told := tuple(column.name for column in shown)):
             raise OptionError(
                 f"Cannot read {self.name}: the schema has the columns {', '.join(names)}, expected {', '.join(told)}: "
                 "spelt as in the table, metadata columns last."
             )
-        partition = self._partition(metadata, extras)
-        shown = (*fields, *(extra_field(name, partition) for name in extras))
-        self.require_spark_types(shown)
         for column, asked in zip(shown, wanted, strict=True):
             now = spark_type(column.field_type).simpleString()
             if asked.dataType.simpleString() != now:
@@ -385,7 +389,7 @@ class ReadRequest:
         Raises:
             OptionError: There is no such snapshot.
         """
-        _, schema = chosen_schema(self.name, metadata, self.choice)
+        schema = self.schema_of(metadata)
         tested = self.test(schema)
         if tested is None or not any(
             isinstance(schema.find_type(column.field_id), TimeType | UUIDType) for column in tested.columns

@@ -174,7 +174,7 @@ class PrunedReader(IcebergReader):
 
         assert self._asked is not None  # noqa: S101  # Spark asks once
         (request, loaded), self._asked = self._asked, None
-        super().__init__(request.plan(loaded, pushed=predicate_of(filters, request.schema_of(loaded))))
+        super().__init__(request.plan(loaded, pushed=predicate_of(filters, request.schema_of(loaded.table.metadata))))
         return filters
 
 

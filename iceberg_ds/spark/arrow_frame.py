@@ -22,5 +22,4 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: StructType | None =
         rows: The rows.
         schema: Names and types in Spark; None for those of Arrow.
     """
-    whole = rows.combine_chunks()
-    return spark.createDataFrame(whole) if schema is None else spark.createDataFrame(whole, schema)
+    return spark.createDataFrame(rows.combine_chunks(), schema)

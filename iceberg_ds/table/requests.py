@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,19 +39,31 @@ class UpgradeFormatVersion(UpgradeFormatVersionUpdate):
     """PyIceberg's update; `pyiceberg_patches` carries it out for version 3, too, which PyIceberg 0.12 refuses."""
 
 
-class AssertNoOtherRefs(AssertTableUUID):
-    """The table has no branch or tag beside those in `names`.
+class AssertNoOthers(AssertTableUUID):
+    """The table has nothing of some kind beside what is in `names`.
 
     The REST catalog spec has no such requirement: only for catalogs whose requests this process carries out itself.
     """
 
     names: frozenset[str]
 
+    @abstractmethod
+    def found(self, metadata: TableMetadata) -> frozenset[str]:
+        """Return the names of all that a table has of that kind."""
+
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # as all requirements do
-        """Raise `CommitFailedException` if there is another branch or tag."""
+        """Raise `CommitFailedException` if there is another one."""
         super().validate(base_metadata)
-        if base_metadata is not None and (others := base_metadata.refs.keys() - self.names):
+        if base_metadata is not None and (others := self.found(base_metadata) - self.names):
             raise CommitFailedException(f"Requirement failed: '{min(others)}' was created meanwhile")
+
+
+class AssertNoOtherRefs(AssertNoOthers):
+    """The table has no branch or tag beside those in `names`."""
+
+    def found(self, metadata: TableMetadata) -> frozenset[str]:
+        """Return the names of the branches and tags."""
+        return frozenset(metadata.refs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,8 +54,8 @@ READING = (
     Mutation(
         name="rows of the driver are lost around an empty chunk",
         file="spark/arrow_frame.py",
-        before="    whole = rows.combine_chunks()\n",
-        after="    whole = rows\n",
+        before="(rows.combine_chunks(), schema)\n",
+        after="(rows, schema)\n",
         spark_tests=(_BOTH + "test_rows_of_the_driver_come_whole",),
     ),
     Mutation(
@@ -244,8 +244,8 @@ READING = (
     Mutation(
         name="a time before a replacement of the table begins with the new rows",
         file="reading/change_history.py",
-        before="    if start.time_ms is not None and not before:\n",
-        after="    if False:\n",
+        before="        if not before:\n            _require_never_replaced",
+        after="        if not history:\n            _require_never_replaced",
         tests=(_HISTORY + "test_time_before_a_replacement_is_refused",),
     ),
     Mutation(

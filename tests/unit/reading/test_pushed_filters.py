@@ -79,6 +79,7 @@ def test_filters_are_predicates(pushed: Any, text: str) -> None:
         one("GreaterThan", ("clock",), "10:00"),
         one("IsNull", ("clock",)),
         one("EqualTo", ("none",), 5),
+        make_dataclass("OfALaterSpark", ["children"])(()),
     ],
 )
 def test_what_is_not_understood_is_passed_over(pushed: Any) -> None:
