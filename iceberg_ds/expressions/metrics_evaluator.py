@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pyiceberg.manifest import DataFile, ManifestFile, PartitionFieldSummary
@@ -60,6 +60,7 @@ from iceberg_ds.expressions.nodes import Column, Constant, Facts
 from iceberg_ds.expressions.parser import Tree
 from iceberg_ds.table.partitioning import PartitionKey
 
+_Metric = TypeVar("_Metric")
 _FLOAT_BYTES = _DATE_BYTES = 4
 _HOUR_US = 3_600_000_000
 _DAY_US = 24 * _HOUR_US
@@ -90,18 +91,22 @@ class ColumnFacts:
 
 def facts_of(data_file: DataFile, field_id: int, field_type: IcebergType) -> ColumnFacts:
     """Return what the metrics of a file say about the column with this id, whose type in the table is `field_type`."""
-    nulls = (data_file.null_value_counts or {}).get(field_id)
-    values = (data_file.value_counts or {}).get(field_id)
+    nulls, values = _metric(data_file.null_value_counts, field_id), _metric(data_file.value_counts, field_id)
     is_float = isinstance(field_type, FloatType | DoubleType)
     # Of a field of null structs, which some writers do not count at all.
     is_short = values is not None and values < data_file.record_count
     return ColumnFacts(
-        low=bound_value((data_file.lower_bounds or {}).get(field_id), field_type),
-        high=bound_value((data_file.upper_bounds or {}).get(field_id), field_type),
+        low=bound_value(_metric(data_file.lower_bounds, field_id), field_type),
+        high=bound_value(_metric(data_file.upper_bounds, field_id), field_type),
         may_be_null=nulls != 0 or is_short,
         is_all_null=nulls is not None and nulls == values and values > 0,
-        may_be_nan=is_float and (data_file.nan_value_counts or {}).get(field_id) != 0,
+        may_be_nan=is_float and _metric(data_file.nan_value_counts, field_id) != 0,
     )
+
+
+def _metric(metrics: Mapping[int, _Metric] | None, field_id: int) -> _Metric | None:
+    """Return a metric of a column, or None if the file has none."""
+    return None if metrics is None else metrics.get(field_id)
 
 
 def bound_value(raw: bytes | None, field_type: IcebergType) -> Any:  # noqa: ANN401, PLR0911  # one return a type
@@ -195,10 +200,7 @@ def _unless_unreadable(read: Callable[[], Values]) -> Values:
 
 def _of_metrics(data_file: DataFile, column: Column, kind: IcebergType) -> Values:
     found = facts_of(data_file, column.field_id, kind)
-    nans = (data_file.nan_value_counts or {}).get(column.field_id)
-    nulls = (data_file.null_value_counts or {}).get(column.field_id)
-    values = (data_file.value_counts or {}).get(column.field_id)
-    is_all_nan = nulls is not None and nans is not None and 0 < nans == (values or 0) - nulls
+    is_all_nan = found.may_be_nan and _has_nans_alone(data_file, column.field_id)
     if len(column.path) > 1:
         # Writers differ on whether the fields of null structs count as null.
         found = ColumnFacts(low=found.low, high=found.high, may_be_nan=found.may_be_nan)
@@ -210,6 +212,13 @@ def _of_metrics(data_file: DataFile, column: Column, kind: IcebergType) -> Value
         has_nulls=found.may_be_null,
         has_nans=found.may_be_nan and not found.is_all_null,
     )
+
+
+def _has_nans_alone(data_file: DataFile, field_id: int) -> bool:
+    """Return whether every value that is no null is a NaN, and there is one."""
+    nans, nulls = _metric(data_file.nan_value_counts, field_id), _metric(data_file.null_value_counts, field_id)
+    values = _metric(data_file.value_counts, field_id) or 0
+    return nulls is not None and nans is not None and 0 < nans == values - nulls
 
 
 def _comparable(bound: Any, kind: IcebergType) -> Any:  # noqa: ANN401  # of the column's type

@@ -167,6 +167,7 @@ class Comparison(_Truth):
         return truth(true=bool(found & fitting), false=bool(found - fitting), unknown=left.has_nulls or right.has_nulls)
 
 
+_FALSE = truth(true=False, false=True, unknown=False)
 _COMPARE = {
     "=": pc.equal,
     "<>": pc.not_equal,
@@ -363,8 +364,12 @@ class And(_Truth):
         return reduce(pc.and_kleene, operands)
 
     def among(self, facts: Facts) -> Values:
-        """Return which outcomes the operands' outcomes allow."""
-        found = [operand.among(facts) for operand in self.operands]
+        """Return which outcomes the operands' outcomes allow; what follows one that is surely false is not asked."""
+        found = []
+        for operand in self.operands:
+            found.append(operand.among(facts))
+            if found[-1] is _FALSE:
+                return _FALSE
         return truth(
             true=all(one.may_be_true for one in found),
             false=any(one.may_be_false for one in found),

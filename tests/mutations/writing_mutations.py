@@ -797,6 +797,13 @@ WRITING = (
         tests=("unit/expressions/test_metrics_evaluator.py::test_field_of_a_struct_may_always_be_null",),
     ),
     Mutation(
+        name="a number is taken for a NaN, by a count of those",
+        file="expressions/metrics_evaluator.py",
+        before="is_all_nan = found.may_be_nan and _has_nans_alone(",
+        after="is_all_nan = _has_nans_alone(",
+        tests=("unit/expressions/test_metrics_evaluator.py::test_count_of_nan_in_a_column_without_nan_is_passed_over",),
+    ),
+    Mutation(
         name="early writers' times before 1970 are passed over",
         file="expressions/metrics_evaluator.py",
         before="low = _begin(first - 1 if first <= 0 else first, transform, kind)",

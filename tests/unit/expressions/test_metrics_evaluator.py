@@ -177,6 +177,14 @@ def test_file_of_nan_alone_is_judged_by_that() -> None:
     assert by_filter("x > 5").coverage(file) is INSIDE
 
 
+def test_count_of_nan_in_a_column_without_nan_is_passed_over() -> None:
+    """Rows of a writer that counts all values of a number as NaN would not be found, or stay."""
+    file = data_file(metrics=Metrics(bounds={1: (1, 9)}, nulls={1: 0}, nans={1: 10}))
+
+    assert by_filter("id = 5").coverage(file) is PARTIAL
+    assert by_filter("id < 10").coverage(file) is INSIDE
+
+
 @pytest.mark.parametrize("nans", [{2: 1}, {}], ids=["with NaN", "NaN not counted"])
 def test_nan_is_above_all_values(nans: dict[int, int]) -> None:
     """Rows with NaN, which Spark takes for the greatest value, would stay."""
