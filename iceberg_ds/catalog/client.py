@@ -33,6 +33,7 @@ from iceberg_ds.catalog.answers import (
 from iceberg_ds.catalog.loading import load
 from iceberg_ds.catalog.metadata_files import MetadataFiles
 from iceberg_ds.catalog.nessie import guarded, is_nessie
+from iceberg_ds.catalog.pyiceberg_patches import keep_in_force
 from iceberg_ds.catalog.settings import CatalogSettings
 from iceberg_ds.catalog.staged_metadata import see_table
 from iceberg_ds.catalog.unparsed import UnparsedMetadataError
@@ -154,7 +155,7 @@ class CatalogClient:
 
         def load() -> Table | None:
             try:
-                with self._metadata_files.at_hand():
+                with self._files_at_hand():
                     return self._catalog.load_table(tuple(identifier))
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
@@ -328,7 +329,7 @@ class CatalogClient:
 
     def send_as_it_is(self, table: Table, request: CommitRequest) -> CommitTableResponse:
         """Send one commit without what `send` adds for catalogs with known gaps; errors are the catalog library's."""
-        with self._metadata_files.at_hand():
+        with self._files_at_hand():
             return self._catalog.commit_table(table, request.requirements, request.updates)
 
     @property
@@ -361,12 +362,19 @@ class CatalogClient:
         if commit is None:
             raise UnsupportedTableError(f"Cannot commit to several tables at once: {self!r} takes no such request.")
         try:
-            with self._metadata_files.at_hand():
+            with self._files_at_hand():
                 commit(changes)
         except TogetherRefusedError as refusal:
             raise ManyTablesRefusedError(self.describe(refusal), is_lasting=True) from None
         except Exception as failure:  # every library below raises its own
             raise commit_failure(failure, self.describe(failure)) from None  # the cause may show credentials
+
+    @contextmanager
+    def _files_at_hand(self) -> Iterator[None]:
+        """Let PyIceberg do what the sink needs in the block, in this thread."""
+        keep_in_force()
+        with self._metadata_files.at_hand():
+            yield
 
     def _translated(self, call: Callable[[], _Result], action: str) -> _Result:
         try:

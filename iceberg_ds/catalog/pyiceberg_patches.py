@@ -3,8 +3,9 @@
 PyIceberg's catalogs use functions and classes of their modules, and none of these can be passed in. So these names are
 replaced, once for the process and when the first catalog is connected, by ones that look who calls: within
 `MetadataFiles.at_hand`, which surrounds the sink's loads and commits, they do what the sink needs; for any other
-caller, such as a user's own `table.append()` in the same process, they call what stood in their place before. No other
-module assigns to names of another package; a test compares PyIceberg before and after.
+caller, such as a user's own `table.append()` in the same process, they call what stood in their place before. If
+somebody else, such as a test, takes a replacement back, the next load or commit puts it in again. No other module
+assigns to names of another package; a test compares PyIceberg before and after.
 
 Replaced are:
 
@@ -25,6 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
+from inspect import getattr_static
+from threading import Lock
 from typing import Any
 
 from pyiceberg import serializers
@@ -42,17 +45,64 @@ from iceberg_ds.table.variant import VariantType, are_variants_known
 _VARIANT = VariantType()
 
 
-@cache
+# What was put in place of a name of a class.
+_replaced: dict[tuple[type, str], object] = {}
+_lock = Lock()
+# What is to be in force: each puts in what is missing of it.
+_wanted: list[Callable[[], None]] = []
+
+
+def keep_in_force() -> None:
+    """Put in again what somebody else has taken back since a catalog was connected."""
+    for put_in in _wanted:
+        put_in()
+
+
 def share_metadata_files() -> None:
     """Let calls of the sink read and write metadata files through the files that they have at hand."""
-    read: Callable[..., TableMetadata] = serializers.FromInputFile.table_metadata
-    write: Callable[..., None] = serializers.ToOutputFile.table_metadata
+    _want(_share_metadata_files)
 
+
+def fit_rest_messages() -> None:
+    """Let calls of the sink parse the answers of REST servers without pauses, and send every field to them."""
+    _want(_fit_rest_messages)
+
+
+def know_variants() -> None:
+    """Let PyIceberg parse the type `variant` within `knowing_variants`."""
+    _want(_know_variants)
+
+
+def _want(put_in: Callable[[], None]) -> None:
+    if put_in not in _wanted:
+        _wanted.append(put_in)
+    put_in()
+
+
+def _replace(owner: type, name: str, replacing: Callable[[Callable[..., Any]], object]) -> None:
+    """Put in place of a function of a class what `replacing` makes of it, unless that is there."""
+    with _lock:
+        now = getattr_static(owner, name)
+        if now is not _replaced.get((owner, name)):
+            _replaced[owner, name] = replacing(getattr(now, "__func__", now))
+            setattr(owner, name, _replaced[owner, name])
+
+
+def _share_metadata_files() -> None:
+    _replace(serializers.FromInputFile, "table_metadata", lambda read: staticmethod(_reading(read)))
+    _replace(serializers.ToOutputFile, "table_metadata", lambda write: staticmethod(_writing(write)))
+
+
+def _reading(read: Callable[..., TableMetadata]) -> Callable[..., TableMetadata]:
     @wraps(read)
     def reading(input_file: InputFile, *options: object, **named: object) -> TableMetadata:
         files = files_at_hand()
         return read(input_file, *options, **named) if files is None else files.read(input_file)
 
+    return reading
+
+
+def _writing(write: Callable[..., None]) -> Callable[..., None]:
     @wraps(write)
     def writing(metadata: TableMetadata, output_file: OutputFile, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002  # PyIceberg's signature
         files = files_at_hand()
@@ -61,23 +111,32 @@ def share_metadata_files() -> None:
         else:
             files.write(metadata, output_file, overwrite=overwrite)
 
-    serializers.FromInputFile.table_metadata = staticmethod(reading)  # type: ignore[method-assign]
-    serializers.ToOutputFile.table_metadata = staticmethod(writing)  # type: ignore[method-assign]
+    return writing
 
 
-@cache
-def fit_rest_messages() -> None:
-    """Let calls of the sink parse the answers of REST servers without pauses, and send every field to them."""
+def _fit_rest_messages() -> None:
     # These imports load the REST catalog's libraries.
     from pyiceberg.catalog.rest import TableResponse  # noqa: PLC0415
 
     from iceberg_ds.catalog.rest_messages import dumping_whole, parsing_quickly  # noqa: PLC0415
 
-    for kind, tells_unparsed in ((TableResponse, True), (CommitTableResponse, False)):
-        parse: Callable[..., Any] = kind.model_validate_json.__func__  # type: ignore[union-attr]
-        quick = classmethod(parsing_quickly(parse, tells_unparsed=tells_unparsed))
-        kind.model_validate_json = quick  # type: ignore[assignment,method-assign]
-    CommitTableRequest.model_dump_json = dumping_whole(CommitTableRequest.model_dump_json)  # type: ignore[method-assign]
+    _replace(
+        TableResponse,
+        "model_validate_json",
+        lambda parse: classmethod(parsing_quickly(parse, tells_unparsed=True)),
+    )
+    _replace(
+        CommitTableResponse,
+        "model_validate_json",
+        lambda parse: classmethod(parsing_quickly(parse, tells_unparsed=False)),
+    )
+    _replace(CommitTableRequest, "model_dump_json", dumping_whole)
+
+
+def _know_variants() -> None:
+    _replace(IcebergType, "handle_primitive_type", lambda parse: classmethod(_parsing_any(parse)))
+    _replace(ListType, "__init__", _parsing)
+    _replace(MapType, "__init__", _parsing)
 
 
 @cache
@@ -97,18 +156,12 @@ def _upgraded(
     return in_version(metadata, update.format_version)
 
 
-@cache
-def know_variants() -> None:
-    """Let PyIceberg parse the type `variant` within `knowing_variants`."""
-    parse: Callable[..., IcebergType] = IcebergType.handle_primitive_type.__func__
-
+def _parsing_any(parse: Callable[..., IcebergType]) -> Callable[..., IcebergType]:
     @wraps(parse)
     def parse_any(cls: type[IcebergType], value: object, handler: object) -> IcebergType:
         return _VARIANT if _is_variant(value) else parse(cls, value, handler)
 
-    IcebergType.handle_primitive_type = classmethod(parse_any)  # type: ignore[assignment,method-assign]
-    ListType.__init__ = _parsing(ListType.__init__)  # type: ignore[method-assign]
-    MapType.__init__ = _parsing(MapType.__init__)  # type: ignore[method-assign]
+    return parse_any
 
 
 def _parsing(construct: Callable[..., None]) -> Callable[..., None]:

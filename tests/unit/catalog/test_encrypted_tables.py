@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyiceberg import serializers
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import SetPropertiesUpdate
 from support.catalogs.faulty_catalog import FaultyCatalog
@@ -117,6 +119,19 @@ def test_no_commit_reaches_an_encrypted_table(
 
     with pytest.raises(UnsupportedTableError, match=f"it is encrypted \\({evidence}"):
         commit(audited)
+
+    assert document_of(audited) == before
+
+
+def test_what_somebody_takes_back_is_put_in_again(audited: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own patch of PyIceberg that ends would take the sink's with it, and the keys with the next commit."""
+    register_edited(audited, add_keys)
+    before = document_of(audited)
+    plain = unwrap(serializers.FromInputFile.table_metadata)
+    monkeypatch.setattr(serializers.FromInputFile, "table_metadata", staticmethod(plain))
+
+    with pytest.raises(UnsupportedTableError, match="it is encrypted"):
+        append(audited)
 
     assert document_of(audited) == before
 
