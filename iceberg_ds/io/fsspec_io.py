@@ -10,20 +10,23 @@ from __future__ import annotations
 import errno
 import importlib
 import json
+import logging
 import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
-from datetime import datetime, timezone
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from io import BytesIO
-from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from fsspec import AbstractFileSystem, get_filesystem_class
 from fsspec.asyn import sync
 from fsspec.core import strip_protocol, url_to_fs
+from fsspec.dircache import DirCache
+from fsspec.implementations.arrow import ArrowFSWrapper
+from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
@@ -31,6 +34,9 @@ from iceberg_ds.errors import OptionError
 from iceberg_ds.io.store_settings import azure_arguments, gcs_arguments, other_arguments
 from iceberg_ds.io.stores import ObjectStore, Page, StoreFileIO, shared
 from iceberg_ds.io.vended_credentials import CurrentProperties, renewing
+from iceberg_ds.parsing import milliseconds, moment
+
+logger = logging.getLogger(__name__)
 
 # Others write, too: neither filesystems nor listings are cached.
 _NOT_KEPT = {"skip_instance_cache": True, "use_listings_cache": False}
@@ -150,7 +156,7 @@ class GcsFileIO(_FsspecFileIO):
     @staticmethod
     def _files(arguments: Mapping[str, Any]) -> AbstractFileSystem:
         token = arguments["token"]
-        if token is not None and token not in _GCS_WORDS and not Path(token).exists():
+        if token is not None and token not in _GCS_WORDS and not os.path.exists(token):  # noqa: PTH110  # `Path` refuses long texts
             # A token given as text would be sent, in a URL, to another server than the store to be checked.
             arguments = {**arguments, "token": _library("google.oauth2.credentials", "gcs").Credentials(token)}
         # The class that gcsfs itself exports first asks for the layout of each bucket.
@@ -178,9 +184,9 @@ class GcsStore(FsspecStore):
 
 def _ms(text: str) -> int:
     """Return a time such as `2026-11-23T07:30:00.25Z` in milliseconds since the Unix epoch."""
-    second, _, fraction = text.rstrip("Z").partition(".")
-    moment = datetime.fromisoformat(second).replace(tzinfo=timezone.utc)
-    return int(moment.timestamp()) * 1000 + int(fraction[:3].ljust(3, "0"))
+    if (found := moment(text)) is None:
+        raise ValueError(f"{text!r} is no time")
+    return milliseconds(found)
 
 
 class AzureFileIO(_FsspecFileIO):
@@ -274,8 +280,16 @@ class FolderStore(FsspecStore):
     """Any filesystem of fsspec, used only through what all of them have: folders, and streams into files.
 
     Whether a file exists is looked up before it is written, because not every filesystem can refuse to replace one. A
-    file that readers can see while it grows is removed if it is given up.
+    file that readers can see while it grows is removed if it is given up. A filesystem that is not made for several
+    threads, as FTP's with its one connection, is used by one at a time.
     """
+
+    def __init__(self, files: AbstractFileSystem, path_of: Callable[[str], str] = str) -> None:
+        super().__init__(files, path_of)
+        # Others write, too. Not every class takes an argument for it.
+        files.dircache = DirCache(use_listings_cache=False)
+        takes_threads = files.async_impl or isinstance(files, ArrowFSWrapper | LocalFileSystem)
+        self._alone: AbstractContextManager[object] = nullcontext() if takes_threads else RLock()
 
     def put(self, location: str, data: BytesIO, *, if_absent: bool) -> None:
         """Write a file."""
@@ -289,19 +303,39 @@ class FolderStore(FsspecStore):
     def begin(self, location: str, *, if_absent: bool) -> StreamBlocks:
         """Begin a file, and make its folders."""
         path = self._path_of(location)
-        if if_absent and self._files.exists(path):
-            raise FileExistsError(errno.EEXIST, "There is a file already", location)
-        self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        return _FileInPlace(self._files.open(path, "wb", block_size=self.block_bytes), lambda: self.delete(location))
+        with self._alone:
+            if if_absent and self._is_there(path):
+                raise FileExistsError(errno.EEXIST, "There is a file already", location)
+            self._files.makedirs(path.rpartition("/")[0], exist_ok=True)
+            stream = self._files.open(path, "wb", block_size=self.block_bytes)
+        return _FileInPlace(stream, location, lambda: self.delete(location), self._alone)
+
+    def _is_there(self, path: str) -> bool:
+        """Return whether there is a file: fsspec's own `exists` takes any failure to look for an answer."""
+        try:
+            self._files.info(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return the bytes from `start` up to `end`, or the whole file without them."""
         # Through a stream: fsspec's `cat_file` fails at start 0 for Arrow's filesystems, such as HDFS.
-        with self._files.open(self._path_of(location), "rb") as stream:
+        with self._alone, self._files.open(self._path_of(location), "rb") as stream:
             if start is None or end is None:
                 return bytes(stream.read())
             stream.seek(start)
             return bytes(stream.read(end - start))
+
+    def size(self, location: str) -> int:
+        """Return the size of a file in bytes; a folder counts as missing."""
+        with self._alone:
+            return super().size(location)
+
+    def delete(self, location: str) -> None:
+        """Delete a file."""
+        with self._alone:
+            super().delete(location)
 
 
 class _FileInPlace(StreamBlocks):
@@ -309,19 +343,44 @@ class _FileInPlace(StreamBlocks):
 
     Args:
         stream: The stream into the file.
+        location: The file.
         delete: Removes the file.
+        alone: Held while the stream is used.
     """
 
-    def __init__(self, stream: Any, delete: Callable[[], None]) -> None:  # noqa: ANN401  # as above
+    def __init__(
+        self,
+        stream: Any,  # noqa: ANN401  # as above
+        location: str,
+        delete: Callable[[], None],
+        alone: AbstractContextManager[object],
+    ) -> None:
         super().__init__(stream)
+        self._location = location
         self._delete = delete
+        self._alone = alone
+
+    def send(self, block: BytesIO) -> None:
+        """Send a block."""
+        with self._alone:
+            super().send(block)
+
+    def complete(self, last: BytesIO) -> None:
+        """Send the last block and close the file."""
+        with self._alone:
+            super().complete(last)
 
     def abort(self, within_s: float | None = None) -> None:
         """End the stream and remove the file."""
-        with suppress(Exception):
-            super().abort(within_s)
-        with suppress(FileNotFoundError):
-            self._delete()
+        with self._alone:
+            with suppress(Exception):
+                super().abort(within_s)
+            try:
+                self._delete()
+            except FileNotFoundError:
+                pass
+            except Exception as failure:  # each filesystem raises its own; what went wrong before is to be told
+                logger.warning("Left behind %s, a part of a file: %s", self._location, failure)
 
 
 class OtherFileIO(_FsspecFileIO):

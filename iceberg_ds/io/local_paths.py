@@ -72,7 +72,9 @@ def embedded_warehouse(folder: Path) -> str:
 
 
 def warehouse(text: str) -> str:
-    """Return the absolute path of a local folder; raises as `embedded_warehouse` does, and for an object store's."""
+    """Return the absolute path of a local folder; raises as `embedded_warehouse` does, and for what is no folder's."""
+    if not text.strip() or "\0" in text:
+        raise ValueError("expected the path of a local folder, such as /lake")
     if _names_a_store(text):
         raise ValueError("expected a local folder; for object stores configure a catalog with catalog.* options")
     return embedded_warehouse(Path(text))

@@ -21,6 +21,8 @@ FOLDER_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-sto
 MOST_BYTES_OF_NAME = 255
 _CUT_OFF, _CONTROL = re.compile("[#?]"), re.compile("[\x00-\x1f\x7f-\x9f]")
 _CUT_OFF_IN_LOCAL_NAMES = ";"
+# A location from the root of a disk, or of a store.
+_WHOLE = re.compile(r"/|[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 _NO_TWO_SLASHES = re.compile(r"([a-z][a-z0-9+.-]+):(?!//)", re.IGNORECASE)
 _LOCAL_SCHEME, _LOCAL_HOST = re.compile("file(?=:)", re.IGNORECASE), re.compile("file://([^/]+)", re.IGNORECASE)
 _STEPS = frozenset({".", ".."})
@@ -69,13 +71,20 @@ def longest_name(names: Iterable[str]) -> int:
     return max(len(name.encode()) for name in names)
 
 
+def _why_not_one_place(location: str) -> str | None:
+    """Return why processes and readers would not agree on which file a whole location names, or None if they agree."""
+    if not _WHOLE.match(location):
+        return "it is relative to the folder that a process works in"
+    return why_not_a_place(location)
+
+
 def check_place(location: str) -> None:
     """Refuse a location on which readers do not agree.
 
     Raises:
         ValueError: Readers do not agree; the message says why.
     """
-    if (reason := why_not_a_place(location)) is not None:
+    if (reason := _why_not_one_place(location)) is not None:
         raise ValueError(f"Location {mask_password(location)!r} names no one file: {reason}. Use a place without it.")
 
 
@@ -89,7 +98,7 @@ def misplaced(location: str, properties: Mapping[str, str]) -> list[str]:
     places = {"location": location} if location else {}
     places |= {f"property {key}": properties[key] for key in FOLDER_PROPERTIES if key in properties}
     # Files are below these folders.
-    reasons = {name: (place, why_not_a_place(f"{place}/")) for name, place in places.items()}
+    reasons = {name: (place, _why_not_one_place(f"{place}/")) for name, place in places.items()}
     return [
         f"its {name} is {mask_password(place)!r}, which readers do not agree on: {reason}"
         for name, (place, reason) in reasons.items()

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.parsing import boolean, count, positive_integer
-from iceberg_ds.secrets import MASK, is_secret
+from iceberg_ds.secrets import MASK, is_secret, mask_name
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +125,9 @@ class KnownProperties:
             return refusal
         near = difflib.get_close_matches(name, self.used, n=1, cutoff=_LIKENESS)
         if near or self.protects.match(name):
-            return f"{name} is not known" + (f" (do you mean {near[0]}?)" if near else " and would not be heeded")
-        logger.warning("Property %s is not used for %s", name, self.store)
+            hint = f" (do you mean {near[0]}?)" if near else " and would not be heeded"
+            return f"{mask_name(name)} is not known{hint}"
+        logger.warning("Property %s is not used for %s", mask_name(name), self.store)
         return None
 
 

@@ -8,6 +8,7 @@ _LOOP = "unit/commit/test_snapshot_update.py::"
 _COUNTS = "unit/test_row_counts.py::"
 _CRASHES = "faults/test_stream_crashes.py::"
 
+_OTHER_FILES = "unit/io/test_other_filesystems.py"
 _AS_IT_IS = "unit/catalog/test_pyiceberg_as_it_is.py::"
 _PLACES = "unit/io/test_places.py::"
 _NEIGHBOURS = "unit/inspect/test_neighbours.py::"
@@ -331,9 +332,16 @@ WRITING = (
     Mutation(
         name="each connection replaces PyIceberg's functions once more",
         file="catalog/pyiceberg_patches.py",
-        before="@cache\ndef share_metadata_files()",
-        after="def share_metadata_files()",
+        before="        if now is not _replaced.get((owner, name)):\n",
+        after="        if now is not None:\n",
         tests=(_AS_IT_IS + "test_only_what_is_listed_is_replaced",),
+    ),
+    Mutation(
+        name="what somebody takes back of PyIceberg's replacements stays away",
+        file="catalog/pyiceberg_patches.py",
+        before="    for put_in in _wanted:\n",
+        after="    for put_in in ():\n",
+        tests=("unit/catalog/test_encrypted_tables.py::test_what_somebody_takes_back_is_put_in_again",),
     ),
     Mutation(
         name="log records of a user's own requests are changed",
@@ -795,6 +803,43 @@ WRITING = (
         before="if len(column.path) > 1:",
         after="if len(column.path) > 2:",
         tests=("unit/expressions/test_metrics_evaluator.py::test_field_of_a_struct_may_always_be_null",),
+    ),
+    Mutation(
+        name="a file that cannot be looked up is replaced",
+        file="io/fsspec_io.py",
+        before="        except FileNotFoundError:\n            return False\n        return True\n",
+        after="        except Exception:\n            return False\n        return True\n",
+        tests=(f"{_OTHER_FILES}::test_file_that_cannot_be_looked_up_is_not_replaced",),
+    ),
+    Mutation(
+        name="listings of other filesystems are kept",
+        file="io/fsspec_io.py",
+        before="        files.dircache = DirCache(use_listings_cache=False)\n",
+        after="",
+        tests=(f"{_OTHER_FILES}::test_files_of_others_are_seen_at_once_in_a_filesystem_that_keeps_listings",),
+    ),
+    Mutation(
+        name="a connection is used by several threads at once",
+        file="io/fsspec_io.py",
+        before="nullcontext() if takes_threads else RLock()",
+        after="nullcontext()",
+        tests=(
+            "unit/io/test_other_filesystems.py::test_filesystem_with_one_connection_is_used_by_one_thread_at_a_time",
+        ),
+    ),
+    Mutation(
+        name="options that would not count in a call are taken",
+        file="options/parse.py",
+        before="is not None and name not in counting}):\n",
+        after="is not None and name not in counting and not name}):\n",
+        tests=("unit/test_calls.py::test_option_that_would_not_count_is_refused",),
+    ),
+    Mutation(
+        name="of an option that is given twice the last one counts",
+        file="options/parse.py",
+        before="        if found.setdefault(name, str(value)) != str(value):\n",
+        after="        found[name] = str(value)\n        if found[name] != str(value):\n",
+        tests=("unit/test_calls.py::test_option_in_two_cases_is_refused",),
     ),
     Mutation(
         name="a number is taken for a NaN, by a count of those",

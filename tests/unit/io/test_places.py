@@ -18,7 +18,9 @@ from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import CatalogError, IcebergSinkError, OptionError, UnsupportedTableError
 from iceberg_ds.io.files import ObjectIO
+from iceberg_ds.io.local_paths import warehouse
 from iceberg_ds.io.places import check_place, misplaced, why_not_a_place
+from iceberg_ds.parsing import location
 
 # Of a folder's name.
 TAKEN = [
@@ -121,6 +123,24 @@ def test_local_place_that_is_another_folder_for_some_is_refused(sink: Sink, plac
         sink.plan(location=place)
     with pytest.raises(OptionError, match=rf"Cannot create db\.t: its property write\.data\.path is .*{reason}"):
         sink.plan(table_properties={"write.data.path": place})
+
+
+@pytest.mark.parametrize("place", ["lake/t", "./lake", "://b/t", "lake"])
+def test_place_below_the_working_directory_is_refused(place: str) -> None:
+    """The table would be there only for processes that work in the same folder, and its rows in that of each task."""
+    with pytest.raises(ValueError, match="names no one file: it is relative to the folder that a process works in"):
+        check_place(f"{place}/f.parquet")
+    (problem,) = misplaced(place, {})
+    assert problem.startswith(f"its location is '{place}', which readers do not agree on: it is relative to the folder")
+    with pytest.raises(ValueError, match="expected a location"):
+        location(place)
+
+
+@pytest.mark.parametrize("text", ["", " ", "/lake\0"])
+def test_folder_of_no_name_is_no_warehouse(text: str) -> None:
+    """The catalog would be made in the working directory itself."""
+    with pytest.raises(ValueError, match="expected the path of a local folder"):
+        warehouse(text)
 
 
 def test_stores_have_hosts_and_schemes_of_all_kinds() -> None:

@@ -101,7 +101,7 @@ def test_role_has_session_name_external_id_region_and_duration() -> None:
         ({"client.assume-role.external-id": "42"}, "and no role"),
         ({"s3.anonymous": "maybe"}, r"s3\.anonymous is 'maybe': expected true or false"),
         ({"s3.connect-timeout": "0"}, "expected seconds above 0"),
-        ({"s3.retry.num-retries": "-1"}, "expected 0 or more"),
+        ({"s3.retry.num-retries": "-1"}, "expected a whole number, 0 or more"),
         ({"s3.multipart.part-size-bytes": "1000"}, "at least 5242880"),
         ({"s3.signer": "S3V4RestSigner"}, "not supported: let it vend credentials"),
         ({"s3.remote-signing-enabled": "true"}, "not supported: let it vend credentials"),
