@@ -27,6 +27,7 @@ from iceberg_ds.inspect.orphans import DEFAULT_GRACE, parse_grace_ms, print_orph
 from iceberg_ds.inspect.thresholds import DEFAULTS, Thresholds
 from iceberg_ds.inspect.verify import verify as verify_table
 from iceberg_ds.options.parse import given_options, options_of_call, parse_options
+from iceberg_ds.secrets import mask_name
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 
 if TYPE_CHECKING:
@@ -633,13 +634,14 @@ def _console() -> Console:
 
 def _options(pairs: Sequence[str], table: str | None) -> dict[str, str]:
     """Return the options, with the table among them if the command names one."""
-    options = {}
+    options: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator:
             # The value could be a secret that stands in the wrong place.
             raise click.BadParameter("expected KEY=VALUE", param_hint="--option")
-        options[key] = value
+        if options.setdefault(key, value) != value:
+            raise click.BadParameter(f"'{mask_name(key)}' is given twice: give it once", param_hint="--option")
     if table is None:
         return given_options(options)
     with _errors_shown():

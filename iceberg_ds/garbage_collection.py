@@ -15,8 +15,8 @@ def no_garbage_collection() -> Iterator[None]:
     before, except for cycles; other threads of the process do not search, either.
     """
     was_enabled = gc.isenabled()
-    gc.disable()
     try:
+        gc.disable()
         yield
     finally:
         if was_enabled:

@@ -1,15 +1,21 @@
 """Pure: texts of options and of tables' properties, read as values.
 
 A parser of an option returns the value, or raises ValueError with what it expects. A table property that cannot be
-parsed counts as not set, and fails no commit.
+parsed counts as not set, and fails no commit, unless it decides what is deleted. Whole numbers are in digits of ASCII,
+without anything between or around them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TypeVar
 from urllib.parse import quote
+
+from iceberg_ds.errors import UnsupportedTableError
 
 _Word = TypeVar("_Word", bound=str)
 
@@ -17,6 +23,9 @@ _Word = TypeVar("_Word", bound=str)
 VALUE = "{value}"
 _HIGHEST_LONG = 2**63 - 1
 _LONGEST_WRITER_NAME = 160
+_SCHEME = re.compile("[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_FRACTION = re.compile(r"\.(\d+)", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _DELETE_ENCODINGS = ("auto", "equality", "position", "deletion-vector", "copy-on-write")
 
 
@@ -29,16 +38,15 @@ def boolean(text: str) -> bool:
 
 def positive_integer(text: str) -> int:
     """Return a whole number above 0."""
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
+    if (number := _whole(text)) is None or number == 0:
         raise ValueError("expected a whole number above 0")
-    return int(text)
+    return number
 
 
 def count(text: str) -> int:
     """Return a whole number, 0 or more."""
-    number = integer(text)
-    if number < 0:
-        raise ValueError("expected 0 or more")
+    if (number := _whole(text)) is None:
+        raise ValueError("expected a whole number, 0 or more")
     return number
 
 
@@ -58,18 +66,17 @@ def count_or_share(text: str) -> int | Decimal:
 
 
 def integer(text: str) -> int:
-    """Return a whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("expected a whole number") from None
+    """Return a whole number, which may be negative."""
+    if (number := _whole(text.removeprefix("-"))) is None:
+        raise ValueError("expected a whole number")
+    return -number if text.startswith("-") else number
 
 
 def version(text: str) -> int:
     """Return a whole number, 0 or more, that fits into a signed 64-bit integer."""
-    if not text.isascii() or not text.isdigit() or int(text) > _HIGHEST_LONG:
+    if (number := _whole(text)) is None:
         raise ValueError(f"expected a whole number from 0 to {_HIGHEST_LONG}")
-    return int(text)
+    return number
 
 
 def one_of(*allowed: _Word) -> Callable[[str], _Word]:
@@ -113,7 +120,7 @@ def template(text: str) -> str:
 
 def location(text: str) -> str:
     """Return a location without a slash at its end; refuse one that depends on a working directory."""
-    if not text.strip("/ ") or not ("://" in text or text.startswith(("/", "file:/"))):
+    if not text.strip("/ ") or not (_SCHEME.match(text) or text.startswith(("/", "file:/"))):
         raise ValueError("expected a location, such as s3://bucket/events")
     return text.rstrip("/")
 
@@ -160,7 +167,44 @@ def whole_number(properties: Mapping[str, str], name: str, otherwise: int, *, mo
 
     Iceberg's properties are integers of 32 or of 64 bits.
     """
-    text = properties.get(name, "")
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
-        return otherwise
-    return int(text)
+    number = _whole(properties.get(name, ""))
+    return otherwise if number is None or number > most else number
+
+
+def deciding_number(properties: Mapping[str, str], name: str, otherwise: int) -> int:
+    """Return the whole number of a table's property that decides what is deleted, or `otherwise` if it is not set.
+
+    Raises:
+        UnsupportedTableError: It is no whole number from 0 to 2^63 - 1: what the table is to keep is not known.
+    """
+    number = _whole(properties.get(name, str(otherwise)).strip())
+    if number is None:
+        raise UnsupportedTableError(
+            f"table property {name} is {properties[name]!r}, which is no whole number from 0 to {_HIGHEST_LONG}: set "
+            "it to one, or remove it"
+        )
+    return number
+
+
+def _whole(text: str) -> int | None:
+    """Return a whole number, 0 or more, that fits into a signed 64-bit integer, or None."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0") or "0"
+    # Python refuses to read thousands of digits.
+    return None if len(digits) > len(str(_HIGHEST_LONG)) or int(digits) > _HIGHEST_LONG else int(digits)
+
+
+def moment(text: str) -> datetime | None:
+    """Return a time such as `2026-11-21T12:00:00Z` (ISO 8601), or None if it is none, or has no time zone."""
+    # Python 3.10 knows no `Z`, and fractions of a second of 3 or of 6 digits alone.
+    zoned = re.sub("[Zz]$", "+00:00", text.strip())
+    with suppress(ValueError):
+        found = datetime.fromisoformat(_FRACTION.sub(lambda digits: f".{digits[1][:6]:0<6}", zoned))
+        return None if found.tzinfo is None else found
+    return None
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return a time with a time zone in whole milliseconds since the Unix epoch."""
+    return (moment - _EPOCH) // timedelta(milliseconds=1)

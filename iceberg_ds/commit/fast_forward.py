@@ -14,11 +14,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotRefUpdate
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.errors import CommitConflictError
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_call
 from iceberg_ds.plan import Route
 from iceberg_ds.snapshots.refs import (
     MAIN_BRANCH,
@@ -92,8 +92,8 @@ def publish(table: str, branch: str, *, options: Mapping[str, str] | None = None
         TableNotFoundError: The table does not exist.
         CatalogError: The catalog could not be reached or refused; nothing was changed.
     """
-    parsed = parse_options(options_of_call(table, options))
-    return publish_branch(connect(catalog_settings(parsed)), parsed.table, branch, to)
+    parsed = parse_call("publish", options_of_call(table, options))
+    return publish_branch(connect_to_existing(parsed), parsed.table, branch, to)
 
 
 def publish_branch(

@@ -15,8 +15,8 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.deletes.index import KeySource, key_types
@@ -27,7 +27,7 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import OF_REWRITES, options_of_call, parse_call
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan
 from iceberg_ds.planning.decide import check_rewritable
@@ -134,8 +134,8 @@ def convert_deletes(
     if encoding not in _ENCODINGS:
         raise OptionError(f"Cannot convert deletes: encoding is {encoding!r}, expected {' or '.join(_ENCODINGS)}.")
     given = options_of_call(table, options)
-    parsed = parse_options(given if branch is None else {**given, "branch": branch})
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    parsed = parse_call("convert deletes", given if branch is None else {**given, "branch": branch}, OF_REWRITES)
+    catalog = connect_to_existing(parsed)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
         return Conversion(catalog, parsed, spark or active_session(), encoding).run(meter)
 

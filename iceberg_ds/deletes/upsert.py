@@ -413,6 +413,8 @@ def _options_of_call(table: str, options: Mapping[str, str] | None, keys: Sequen
     given = options_of_call(table, options)
     if keys is None:
         return given
+    if not isinstance(keys, Sequence) or not all(isinstance(name, str) for name in keys):
+        raise OptionError(f"Cannot upsert into {table}: keys is {keys!r}, expected a text or a list of names.")
     return {**given, "keys": keys if isinstance(keys, str) else ", ".join(identifier_text([name]) for name in keys)}
 
 

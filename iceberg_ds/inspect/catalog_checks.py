@@ -17,12 +17,12 @@ from pyspark.sql.types import StructType
 
 from iceberg_ds.catalog.answers import CommitAnswerLostError, CommitRefusedError
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import missing_database
 from iceberg_ds.catalog.loading import load
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
 from iceberg_ds.error_hints import Cause, Service, catalog_service, hint_for
 from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.inspect.checklist import Check, CheckFailedError, Checklist, CheckWarnedError, NotTriedError, within
-from iceberg_ds.inspect.existing_catalog import missing_database
 from iceberg_ds.inspect.machine_checks import missing_folders, quick_properties, remove_folders
 from iceberg_ds.inspect.scratch import ScratchTables
 from iceberg_ds.io.local_paths import is_local

@@ -22,13 +22,14 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.error_hints import hint_for
 from iceberg_ds.errors import DataFileError, IcebergSinkError, OptionError
-from iceberg_ds.inspect.existing_catalog import connect_to_existing
 from iceberg_ds.inspect.file_counts import FileCounter, SnapshotCounts
 from iceberg_ds.inspect.forecast import Forecast, forecast_of, outlook
 from iceberg_ds.messages import FUTURE_MS
 from iceberg_ds.metrics.report import SUMMARY_PREFIX
+from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.pyiceberg_inner import summary_entries
@@ -447,6 +448,7 @@ def parse_health_options(table: str, options: Mapping[str, str] | None, branch: 
     Raises:
         OptionError: They are malformed, or name another table.
     """
+    require_types(f"look at {table}", branch=(branch, TEXT))
     given = options_of_call(table, options)
     return parse_options(given if branch is None else {**given, "branch": branch})
 

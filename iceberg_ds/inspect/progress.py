@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from iceberg_ds.catalog.client import connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.following import Files, paths_of
 from iceberg_ds.metrics.report import CommitReport, counts_of
@@ -128,7 +127,7 @@ def _reported(file: Files, query_id: str, options: SinkOptions | None) -> Commit
 
 
 def _committed(found: QueryProgress, options: SinkOptions) -> QueryProgress:
-    metadata = connect(catalog_settings(options)).load_table(options.table).metadata
+    metadata = connect_to_existing(options).load_table(options.table).metadata
     branch = options.branch or MAIN_BRANCH
     markers = [
         find_last_marker(metadata, branch, EPOCHS, found.query_id),

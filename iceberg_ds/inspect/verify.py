@@ -16,12 +16,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.errors import IcebergSinkError
 from iceberg_ds.inspect.catalog_checks import check_growth
 from iceberg_ds.inspect.checklist import Checklist, CheckResult, CheckWarnedError, NotTriedError
 from iceberg_ds.inspect.contents import Contents, ListedFile, counted, found, read_contents
 from iceberg_ds.inspect.data_files import Look, kind, look_at, metadata_problems, metric_problems, statistics_problems
-from iceberg_ds.inspect.existing_catalog import connect_to_existing
 from iceberg_ds.inspect.lineage_checks import UNIQUE_ROW_IDS, check_row_ids, check_unique_row_ids
 from iceberg_ds.inspect.metadata_checks import (
     continuity_problems,
@@ -52,7 +52,7 @@ from iceberg_ds.inspect.streams import (
 )
 from iceberg_ds.inspect.unique_keys import check_unique_keys
 from iceberg_ds.inspect.vector_checks import HIDDEN, VECTORS, check_vectors
-from iceberg_ds.options.arguments import FLAG, require_types
+from iceberg_ds.options.arguments import AGE, FLAG, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.snapshots.history import timed
@@ -381,6 +381,7 @@ def verify(  # noqa: PLR0913  # one parameter for each choice of the user
         orphans=(orphans, FLAG),
         delete_orphans=(delete_orphans, FLAG),
         force=(force, FLAG),
+        older_than=(older_than, AGE),
     )
     grace_ms = parse_grace_ms(older_than)
     if delete_orphans:

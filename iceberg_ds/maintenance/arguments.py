@@ -6,6 +6,7 @@ from datetime import datetime
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.inspect.orphans import parse_grace_ms
+from iceberg_ds.parsing import milliseconds
 
 
 def older_than_ms(action: str, older_than: datetime | int | str, now_ms: int) -> int:
@@ -25,7 +26,7 @@ def older_than_ms(action: str, older_than: datetime | int | str, now_ms: int) ->
                 f"Cannot {action}: older_than is {older_than}, and no time zone says which time. Give it one, as "
                 "datetime(..., tzinfo=timezone.utc)."
             )
-        return int(older_than.timestamp() * 1000)
+        return milliseconds(older_than)
     if isinstance(older_than, int) and not isinstance(older_than, bool):
         return older_than
     if not isinstance(older_than, str):

@@ -21,8 +21,9 @@ from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 from iceberg_ds.catalog.client import CatalogClient
 from iceberg_ds.commit.snapshot_update import CommitResult, Seen
 from iceberg_ds.errors import IcebergSinkError
+from iceberg_ds.maintenance.retention import MAX_SNAPSHOT_AGE, MIN_SNAPSHOTS
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.parsing import whole_number
+from iceberg_ds.parsing import deciding_number, whole_number
 from iceberg_ds.table.requests import CommitRequest
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,13 @@ class DueWork:
 
 
 def due_work(seen: Seen, now_ms: int) -> DueWork | None:
-    """Return what is due for a table that a commit has just seen, or None for nothing; reads nothing but memory."""
+    """Return what is due for a table that a commit has just seen, or None for nothing; reads nothing but memory.
+
+    Raises:
+        UnsupportedTableError: What the table says of the snapshots that it keeps is no number.
+    """
     metadata = seen.metadata
-    kept = whole_number(metadata.properties, "history.expire.min-snapshots-to-keep", KEPT_SNAPSHOTS)
+    kept = deciding_number(metadata.properties, MIN_SNAPSHOTS, KEPT_SNAPSHOTS)
     older_than_ms = _older_than_ms(metadata, kept, now_ms)
     lengths = [manifest.manifest_length for manifest in seen.manifests]
     are_many = len(lengths) > MOST_MANIFESTS and sum(lengths) <= _MOST_MANIFEST_BYTES
@@ -79,7 +84,7 @@ def _older_than_ms(metadata: TableMetadata, kept: int, now_ms: int) -> int | Non
     surplus = len(metadata.snapshots) - kept
     if surplus < portion:
         return None
-    old_ms = now_ms - whole_number(metadata.properties, "history.expire.max-snapshot-age-ms", KEPT_AGE_MS)
+    old_ms = now_ms - deciding_number(metadata.properties, MAX_SNAPSHOT_AGE, KEPT_AGE_MS)
     times = sorted(snapshot.timestamp_ms for snapshot in metadata.snapshots)[:surplus]
     old = [time_ms for time_ms in times if time_ms < old_ms][:_MOST_SNAPSHOTS]
     return None if len(old) < portion else old[-1] + 1

@@ -35,8 +35,8 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.commit.alter import alter_table
 from iceberg_ds.errors import CommitConflictError, DataFileError, IcebergSinkError, OptionError, UnsupportedTableError
 from iceberg_ds.fault_points import FaultPoint, fault_point
@@ -60,7 +60,7 @@ from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.maintenance.resting import ExpiryPlan, KeptSnapshot, plan_expiry
 from iceberg_ds.maintenance.retention import Retention
 from iceberg_ds.options.arguments import FLAG, require_types
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_call
 from iceberg_ds.reading.consumers import AssertNoOtherConsumers, names_of
 from iceberg_ds.snapshots.manifests import live_entries, live_manifests
 from iceberg_ds.snapshots.refs import last_sequence_number
@@ -212,7 +212,7 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         dry_run=(dry_run, FLAG),
         stream_results=(stream_results, FLAG),
     )
-    parsed = parse_options(options_of_call(table, options))
+    parsed = parse_call("expire snapshots", options_of_call(table, options))
     wish = Wish.of(
         older_than,
         retain_last,
@@ -221,7 +221,7 @@ def expire_snapshots(  # noqa: PLR0913  # the parameters of Spark's procedure
         max_concurrent_deletes=max_concurrent_deletes,
         stream_results=stream_results,
     )
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    catalog = connect_to_existing(parsed)
     with (
         catalog.hiding_secrets(),
         reported(catalog.reporting, "expire_snapshots", identifier_text(parsed.table)) as note,

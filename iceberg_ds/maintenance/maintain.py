@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil, floor
 from typing import TYPE_CHECKING, Any, Protocol
 
-from iceberg_ds.catalog.client import connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.deletes.convert import convert_deletes
 from iceberg_ds.errors import IcebergSinkError, OptionError, TableNotFoundError
 from iceberg_ds.inspect.health import TableHealth, count_text, size_text, table_health
@@ -28,7 +27,7 @@ from iceberg_ds.maintenance.rewrite_data_files import rewrite_data_files
 from iceberg_ds.maintenance.rewrite_manifests import rewrite_manifests
 from iceberg_ds.maintenance.rewrite_position_deletes import rewrite_position_delete_files
 from iceberg_ds.options.arguments import FLAG, TEXT, ArgumentType, require_types
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import OF_REWRITES, options_of_call, options_of_calls, parse_call, parse_options
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
 
@@ -168,7 +167,7 @@ def maintain(  # noqa: PLR0913  # all but two by name
     given = options_of_call(table, options)
     if branch is not None:
         given["branch"] = branch
-    parsed = parse_options(given)
+    parsed = parse_call("maintain the table", given, OF_REWRITES)
     keeper = _Keeper(given, spark or active_session(), policy or MaintenancePolicy())
     name = identifier_text(parsed.table)
     started = time.monotonic()
@@ -176,7 +175,7 @@ def maintain(  # noqa: PLR0913  # all but two by name
         health = keeper.look()
         due = [StepTaken(step=one.step.value, reason=one.reason) for one in due_steps(health, keeper.policy)]
         return MaintenanceResult(table=name, steps=tuple(due), before=health, after=health, dry_run=True)
-    catalog = connect(catalog_settings(parsed))
+    catalog = connect_to_existing(parsed)
     with catalog.hiding_secrets():
         if not due_steps(health := keeper.look(), keeper.policy):  # a table in good health gets no commit
             return MaintenanceResult(table=name, before=health, after=health, seconds=time.monotonic() - started)
@@ -267,8 +266,9 @@ class _Keeper:
 
     def _expire(self, health: TableHealth) -> _StepResult:
         """Let the snapshots expire that are too old, and the oldest above the number, if they are old enough."""
-        parsed = parse_options(self._given)
-        catalog = connect(catalog_settings(parsed), parsed.reports)
+        given = options_of_calls(self._given)
+        parsed = parse_options(given)
+        catalog = connect_to_existing(parsed)
         times = sorted(one.timestamp_ms for one in catalog.load_table(parsed.table).metadata.snapshots)
         youngest_ms = health.at_ms - int(self.policy.min_snapshot_age_s * 1000)
         surplus = len(times) - self._most_snapshots(health)
@@ -276,7 +276,7 @@ class _Keeper:
         if (longest_s := self.policy.max_snapshot_age_s) is not None:
             limits.append(health.at_ms - int(longest_s * 1000))
         older_than_ms = min(youngest_ms, max(limits, default=youngest_ms))
-        return expire_snapshots(self._table, older_than=older_than_ms, options=self._given)
+        return expire_snapshots(self._table, older_than=older_than_ms, options=given)
 
     def _most_snapshots(self, health: TableHealth) -> int:
         """Return how many snapshots the policy leaves of a table."""
@@ -317,7 +317,7 @@ def maintaining(
     if not 0 < every_s <= threading.TIMEOUT_MAX:
         raise OptionError(f"Cannot {action}: every_s is {every_s!r}, expected finite seconds above 0.")
     for table in policies:
-        parse_options(options_of_call(table, options))
+        parse_call(action, options_of_call(table, options), OF_REWRITES)
     ended = threading.Event()
 
     def work() -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.table import Table
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.inspect.checklist import CheckFailedError, NotTriedError
 from iceberg_ds.inspect.contents import counted
@@ -35,7 +35,7 @@ from iceberg_ds.maintenance.arguments import checked_at_once, older_than_ms
 from iceberg_ds.maintenance.places_on_spark import session_for
 from iceberg_ds.maintenance.reports import reported
 from iceberg_ds.options.arguments import FLAG, TEXT, ArgumentType, require_types
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import options_of_call, parse_call
 from iceberg_ds.spark.task_job import active_session
 from iceberg_ds.table.names import identifier_text
 
@@ -196,7 +196,7 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
         force=(force, FLAG),
         stream_results=(stream_results, FLAG),
     )
-    parsed = parse_options(options_of_call(table, options))
+    parsed = parse_call(_ACTION, options_of_call(table, options))
     name = identifier_text(parsed.table)
     now_ms = time.time_ns() // 1_000_000
     grace_ms = now_ms - older_than_ms(_ACTION, older_than, now_ms)
@@ -214,7 +214,7 @@ def remove_orphan_files(  # noqa: PLR0913  # the parameters of Spark's procedure
         samples=MOST_SAMPLES if stream_results else None,
     )
     files = _inventory(spark, file_list)
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    catalog = connect_to_existing(parsed)
     with catalog.hiding_secrets(), reported(catalog.reporting, "remove_orphan_files", name) as note:
         if not catalog.holds_branches:
             raise UnsupportedTableError(

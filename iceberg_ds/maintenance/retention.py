@@ -15,12 +15,13 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.parsing import deciding_number
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_history, find_snapshot
 
 _FIVE_DAYS_MS = 5 * 86_400_000
 _HIGHEST_LONG = 2**63 - 1
-_MAX_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
-_MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
+MAX_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
+MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
 _MAX_REF_AGE = "history.expire.max-ref-age-ms"
 
 
@@ -57,25 +58,15 @@ class Retention:
         Raises:
             UnsupportedTableError: A property is no whole number.
         """
-        max_age_ms = _number(properties, _MAX_SNAPSHOT_AGE, _FIVE_DAYS_MS)
-        min_snapshots = _number(properties, _MIN_SNAPSHOTS, 1)
+        max_age_ms = deciding_number(properties, MAX_SNAPSHOT_AGE, _FIVE_DAYS_MS)
+        min_snapshots = deciding_number(properties, MIN_SNAPSHOTS, 1)
         return cls(
             now_ms=now_ms,
             older_than_ms=now_ms - max_age_ms if older_than_ms is None else older_than_ms,
             min_snapshots_to_keep=min_snapshots if retain_last is None else retain_last,
-            max_ref_age_ms=_number(properties, _MAX_REF_AGE, _HIGHEST_LONG),
+            max_ref_age_ms=deciding_number(properties, _MAX_REF_AGE, _HIGHEST_LONG),
             snapshot_ids=frozenset(snapshot_ids),
         )
-
-
-def _number(properties: Mapping[str, str], name: str, otherwise: int) -> int:
-    text = properties.get(name, str(otherwise)).strip()
-    if not (text.isascii() and text.isdecimal()) or len(text) > len(str(_HIGHEST_LONG)) or int(text) > _HIGHEST_LONG:
-        raise UnsupportedTableError(
-            f"table property {name} is {properties[name]!r}, which is no whole number from 0 to {_HIGHEST_LONG}: set "
-            "it to one, or remove it"
-        )
-    return int(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

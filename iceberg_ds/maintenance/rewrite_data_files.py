@@ -26,8 +26,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER_ID, SortOrder
 from pyiceberg.transforms import IdentityTransform
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.deletes.index import why_not_readable
@@ -56,7 +56,7 @@ from iceberg_ds.maintenance.rewrite_work import DeletesMoved, FileGroup, GroupRe
 from iceberg_ds.metrics.commit_meter import metered
 from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import OF_REWRITES, options_of_call, parse_call
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WritePlan, new_operation
 from iceberg_ds.planning.decide import check_rewritable
@@ -211,8 +211,12 @@ def rewrite_data_files(  # noqa: PLR0913  # all but two by name
     given = options_of_call(table, options)
     if not wish.is_z_order and (named := sorted(given.keys() & set(OF_Z_ORDER))):
         raise OptionError(f"Cannot rewrite data files: {', '.join(named)} is for a Z-order, and none is asked for.")
-    parsed = parse_options(write_options(given if branch is None else {**given, "branch": branch}))
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    parsed = parse_call(
+        "rewrite data files",
+        write_options(given if branch is None else {**given, "branch": branch}),
+        (*OF_REWRITES, "case-sensitive", "time-zone"),
+    )
+    catalog = connect_to_existing(parsed)
     name = identifier_text(parsed.table)
     with catalog.hiding_secrets(), reported(catalog.reporting, "rewrite_data_files", name, parsed.branch) as note:
         return note(Rewrite(catalog, parsed, given, wish, spark or active_session()).run())

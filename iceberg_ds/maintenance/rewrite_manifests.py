@@ -28,8 +28,8 @@ from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
@@ -49,7 +49,7 @@ from iceberg_ds.maintenance.clustered_entries import EntrySort, PartitionOrder
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.options.arguments import TEXT, ArgumentType, require_types
 from iceberg_ds.options.file_settings import new_write
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import OF_REWRITES, options_of_call, parse_call
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity
 from iceberg_ds.planning.decide import check_rewritable
@@ -141,8 +141,8 @@ def rewrite_manifests(
     """
     require_types("rewrite manifests", branch=(branch, TEXT), sort_by=(sort_by, _NAMES))
     given = options_of_call(table, options)
-    parsed = parse_options(given if branch is None else {**given, "branch": branch})
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    parsed = parse_call("rewrite manifests", given if branch is None else {**given, "branch": branch}, OF_REWRITES)
+    catalog = connect_to_existing(parsed)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
         return ManifestRewrite(catalog, parsed, spec_id, sort_by).run(meter)
 

@@ -32,8 +32,8 @@ from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.commit.commit import commit_rewrite
 from iceberg_ds.commit.overwrite import FilteredManifests, RewriteValidationError
 from iceberg_ds.commit.write_files import Added
@@ -63,7 +63,7 @@ from iceberg_ds.maintenance.position_delete_tasks import (
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.parse import OF_REWRITES, options_of_call, parse_call
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, positive_integer, whole_number
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity, WritePlan
@@ -166,9 +166,11 @@ def rewrite_position_delete_files(
     require_types("rewrite position delete files", branch=(branch, TEXT), where=(where, TEXT))
     given = options_of_call(table, options)
     wanted = {name: given.pop(name) for name in _PARSERS if name in given}
-    parsed = parse_options(given if branch is None else {**given, "branch": branch})
+    parsed = parse_call(
+        "rewrite position delete files", given if branch is None else {**given, "branch": branch}, OF_REWRITES
+    )
     selection = Selection.of(parsed, wanted, where)
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    catalog = connect_to_existing(parsed)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
         return PositionDeleteRewrite(catalog, parsed, spark or active_session(), selection).run(meter)
 

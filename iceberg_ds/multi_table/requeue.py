@@ -27,8 +27,7 @@ from pyiceberg.types import PrimitiveType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from iceberg_ds.catalog.client import connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.errors import CommitConflictError, OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.options.arguments import ArgumentType, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
@@ -151,7 +150,7 @@ def requeue(
     if given["on-bad-row"].lower() == "quarantine":
         given.setdefault("quarantine-table", quarantine)
     parsed = parse_options(given)
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    catalog = connect_to_existing(parsed)
     name, identifier = identifier_text(parsed.table), parse_identifier(quarantine)
     if len(identifier) == 1:
         identifier = (*parsed.table[:-1], *identifier)

@@ -24,6 +24,8 @@ class ArgumentType:
 
 FLAG = ArgumentType(bool, "True or False")
 TEXT = ArgumentType(str | None, "a text or None")
+AGE = ArgumentType(str, "an age such as '3d'")
+NUMBER = ArgumentType(int | None, "a whole number or None")
 
 
 def require_types(action: str, **given: tuple[object, ArgumentType]) -> None:

@@ -6,7 +6,7 @@ Option keys reach us in lower case because Spark lower-cases them; values arrive
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,16 @@ _GROUPS = {option.prefix: option for option in OPTIONS if option.prefix is not N
 # Predicates hold values of rows.
 _PREDICATES = frozenset({"replace-where", "delete-when"})
 _PROPERTIES = ("table-property.", "snapshot-property.")
+# What counts in a call on a table that is there: where it is, and where reports go.
+_OF_CALLS = (
+    *("table", "namespace", "catalog", "catalog.*", "warehouse", "branch"),
+    *("metrics-file", "metrics-reporter", "snapshot-metrics"),
+)
+# What counts beside that if a call writes files: how they are written, and what its snapshot says.
+OF_REWRITES = (
+    *("target-file-size-bytes", "max-open-files", "compression-codec", "compression-level", "parquet-encodings"),
+    *("write-format", "snapshot-property.*", "userMetadata"),
+)
 
 
 def parse_options(raw: Mapping[str, str], action: str = "write") -> SinkOptions:
@@ -88,6 +98,39 @@ def parse_options(raw: Mapping[str, str], action: str = "write") -> SinkOptions:
     return replace(options, snapshot_properties={**options.snapshot_properties, "userMetadata": options.user_metadata})
 
 
+def parse_call(action: str, given: Mapping[str, str], also: Iterable[str] = ()) -> SinkOptions:
+    """Parse the options of a call that writes no DataFrame: one that would not count in it is refused.
+
+    Args:
+        action: What is done, such as `expire snapshots`, for the error.
+        given: The options with the table, as `options_of_call` returns them.
+        also: Names of the options that count beside those that say where the table is and where reports go.
+
+    Raises:
+        OptionError: As `parse_options`; or an option counts in writes alone.
+    """
+    parsed = parse_options(given, action)
+    counting = (*_OF_CALLS, *also)
+    if others := sorted({name for key in given if (name := _declared(key)) is not None and name not in counting}):
+        raise OptionError(
+            f"Cannot {action}: option{'s' if len(others) > 1 else ''} {', '.join(map(repr, others))} would not count "
+            f"here: leave {'them' if len(others) > 1 else 'it'} out. Known are {', '.join(counting)}."
+        )
+    return parsed
+
+
+def options_of_calls(given: Mapping[str, str]) -> dict[str, str]:
+    """Return those options, of some by keys in lower case, that count in every call on a table that is there."""
+    return {key: text for key, text in given.items() if _declared(key) in {None, *_OF_CALLS}}
+
+
+def _declared(key: str) -> str | None:
+    """Return the name with which an option of a write is declared, by a key in lower case; None if it is none."""
+    prefix = next((prefix for prefix in _GROUPS if key.startswith(prefix) and key != prefix), None)
+    found = _BY_KEY.get(ALIASES.get(key, key)) if prefix is None else _GROUPS[prefix]
+    return None if found is None else found.name
+
+
 def _showing_secrets(raw: Mapping[str, str]) -> Iterator[str]:
     """Yield the names of options that surely hold a secret, and that tables, errors or logs may show."""
     for key, text in raw.items():
@@ -110,11 +153,20 @@ def given_options(options: Mapping[str, str] | None) -> dict[str, str]:
     """Return the options given to a function of the package in the form in which Spark passes them, without nulls.
 
     Raises:
-        OptionError: They are no mapping.
+        OptionError: They are no mapping, one is no text nor can be one, or two differ in the case of their names alone.
     """
     if options is not None and not isinstance(options, Mapping):
         raise OptionError(f"The options are a {type(options).__name__}, expected a mapping, or None.")
-    return {str(key).lower(): str(value) for key, value in (options or {}).items() if value is not None}
+    found: dict[str, str] = {}
+    for key, value in (options or {}).items():
+        if value is None:
+            continue
+        name = str(key).lower()
+        if isinstance(value, bytes | Mapping) or (isinstance(value, Collection) and not isinstance(value, str)):
+            raise OptionError(f"Option '{mask_name(name)}' is a {type(value).__name__}, expected a text.")
+        if found.setdefault(name, str(value)) != str(value):
+            raise OptionError(f"Option '{mask_name(name)}' is given twice, with its name in other case: give it once.")
+    return found
 
 
 def options_of_call(table: str, options: Mapping[str, str] | None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
 from iceberg_ds.errors import OptionError
-from iceberg_ds.parsing import whole_number
+from iceberg_ds.parsing import deciding_number
 from iceberg_ds.reading.stream import NO_SNAPSHOT, Offset, StreamRules
 from iceberg_ds.snapshots.refs import branch_history
 from iceberg_ds.table.requests import AssertNoOthers, CommitRequest
@@ -63,7 +63,7 @@ class Consumer:
         It is not waited for if some of what follows is older than the table's property
         `icebergsource.consumer-max-age-ms`, or if its branch does not lead on from that snapshot.
         """
-        oldest_ms = now_ms - whole_number(metadata.properties, MAX_AGE, _THIRTY_DAYS_MS)
+        oldest_ms = now_ms - deciding_number(metadata.properties, MAX_AGE, _THIRTY_DAYS_MS)
         history = list(branch_history(metadata, self.branch))
         unread = list(takewhile(lambda snapshot: snapshot.snapshot_id != self.snapshot, history))
         before = (unread[-1].parent_snapshot_id or NO_SNAPSHOT) if unread else None

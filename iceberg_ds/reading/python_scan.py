@@ -96,7 +96,7 @@ class PythonScan:
             raise UnsupportedTableError(f"Cannot read {plan.name} by Python tasks: {reason}.")
         options = request.options
         test = RowTest(
-            predicate=request.where or "true",
+            predicate="true" if request.where is None else request.where,
             case_sensitive=bool(options.case_sensitive),
             time_zone=options.time_zone,
         )

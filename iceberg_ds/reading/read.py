@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 from pyiceberg.types import DoubleType, FloatType, TimeType
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
-from iceberg_ds.options.arguments import TEXT, require_types
+from iceberg_ds.options.arguments import NUMBER, TEXT, require_types
 from iceberg_ds.reading.deleted_rows import MOST_POSITIONS, position_count
 from iceberg_ds.reading.metadata_tables import metadata_frame
 from iceberg_ds.reading.request import LoadedTable, PlannedRead, ReadRequest, read_options, time_ms
@@ -96,7 +96,9 @@ def read(  # noqa: PLR0913  # all but two by name
         CatalogError: The catalog could not be reached or refused.
     """
     check_arguments(table, reader, columns=columns)
-    require_types(f"read {table}", where=(where, TEXT))
+    require_types(
+        f"read {table}", branch=(branch, TEXT), where=(where, TEXT), snapshot_id=(snapshot_id, NUMBER), tag=(tag, TEXT)
+    )
     started = time.monotonic()
     asked = {
         "columns": columns if columns is None else list(columns),
@@ -153,7 +155,7 @@ def check_arguments(table: str, reader: Reader, **names: Sequence[str] | None) -
     for argument, given in names.items():
         if isinstance(given, str):
             raise OptionError(f"Cannot read {table}: {argument} is the text {given!r}, expected a list of names.")
-        if given is not None and not isinstance(given, Sequence):
+        if given is not None and not (isinstance(given, Sequence) and all(isinstance(name, str) for name in given)):
             raise OptionError(f"Cannot read {table}: {argument} is {given!r}, expected a list of names.")
 
 

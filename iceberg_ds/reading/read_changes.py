@@ -14,6 +14,7 @@ from pyiceberg.types import ListType, MapType, NestedField
 from pyspark.sql import DataFrame, SparkSession
 
 from iceberg_ds.errors import OptionError, UnsupportedTableError
+from iceberg_ds.options.arguments import FLAG, TEXT, require_types
 from iceberg_ds.reading.change_history import Bound, ChangeRange, find_range
 from iceberg_ds.reading.change_rows import net_changes, with_updates, without_carry_overs
 from iceberg_ds.reading.extras import CHANGE_COLUMNS, EXTRAS
@@ -79,6 +80,7 @@ def read_changes(  # noqa: PLR0913  # all but two by name
         CatalogError: The catalog could not be reached or refused.
     """
     check_arguments(table, reader, columns=columns, keys=keys)
+    require_types(f"read changes of {table}", branch=(branch, TEXT), net=(net, FLAG))
     started = time.monotonic()
     given = read_options(table, options, {"branch": branch, **session_options(spark)})
     request = ReadRequest.of(given)

@@ -18,8 +18,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import NestedField, StructType, TimeType, UUIDType
 
-from iceberg_ds.catalog.client import CatalogClient, connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.client import CatalogClient
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.errors import OptionError, SchemaMismatchError, UnsupportedTableError
 from iceberg_ds.expressions.literals import parsed
 from iceberg_ds.expressions.parser import Call, Tree, parse_predicate, texts_in
@@ -29,6 +29,7 @@ from iceberg_ds.options.declaring import Option
 from iceberg_ds.options.parse import options_of_call
 from iceberg_ds.options.read_options import BATCH_OPTIONS, READ_OPTIONS, STREAM_OPTIONS, ReadOptions, parse_read_options
 from iceberg_ds.options.sink_options import SinkOptions
+from iceberg_ds.parsing import milliseconds, moment
 from iceberg_ds.reading.change_history import Beginning, changed_snapshots
 from iceberg_ds.reading.change_scan import plan_changes
 from iceberg_ds.reading.extras import CHANGE_COLUMNS, CHANGE_TYPE, EXTRAS, PARTITION, extra_field
@@ -119,7 +120,7 @@ class ReadRequest:
             TableNotFoundError: The table does not exist.
             CatalogError: The catalog could not be reached or refused.
         """
-        catalog = connect(catalog_settings(self.options))
+        catalog = connect_to_existing(self.options)
         with catalog.hiding_secrets():
             *parent, last = self.options.table
             is_metadata_table = last in METADATA_TABLES and len(parent) >= _LEAST_LEVELS
@@ -551,16 +552,13 @@ def time_ms(table: str, as_of: datetime | int | str | None, argument: str = "as_
     """
     if as_of is None or (isinstance(as_of, int) and not isinstance(as_of, bool)):
         return as_of
-    moment = as_of
-    if isinstance(moment, str):
-        with suppress(ValueError):
-            moment = datetime.fromisoformat(moment)
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
+    found = moment(as_of) if isinstance(as_of, str) else as_of
+    if not isinstance(found, datetime) or found.tzinfo is None:
         raise OptionError(
             f"Cannot read {table}: {argument} is {as_of!r}, expected a time with a time zone, such as "
             "2026-11-21T12:00:00Z."
         )
-    return int(moment.timestamp() * 1000)
+    return milliseconds(found)
 
 
 def _stream_rules(options: ReadOptions, branch: str) -> StreamRules:

@@ -177,9 +177,9 @@ class StreamRead:
         propose = partial(
             record_request, table=self._request.name, rules=rules, end=done, now_ms=time.time_ns() // 1_000_000
         )
-        if propose(known.table.metadata) is None:
-            return
         try:
+            if propose(known.table.metadata) is None:
+                return
             alter_table(known.catalog, self._request.options.table, propose)
         except OptionError:
             raise
@@ -299,7 +299,7 @@ class StreamRead:
             reason = f"it never had the columns {self._asked.simpleString()}: leave out what sets the schema"
         else:
             planned = self._planned(loaded)
-            reads_all = self._request.where or self._request.has_changes
+            reads_all = self._request.where is not None or self._request.has_changes
             reason = why_other_types(self._schema if reads_all else Schema(*planned.fields), now) or ""
             for name in self._keys:
                 if self._schema.find_field(name).field_id not in now.field_ids:

@@ -20,8 +20,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import NestedField
 
-from iceberg_ds.catalog.client import connect
-from iceberg_ds.catalog.settings import catalog_settings
+from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.commit.commit import give_up_write
 from iceberg_ds.commit.overwrite import RewriteValidationError
 from iceberg_ds.commit.snapshot_update import CommitResult
@@ -43,7 +42,8 @@ from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.messages import check_rows, complete_commits
 from iceberg_ds.metrics.delivery import waiting_once
-from iceberg_ds.options.parse import options_of_call, parse_options
+from iceberg_ds.options.arguments import TEXT, require_types
+from iceberg_ds.options.parse import OF_REWRITES, options_of_call, parse_call
 from iceberg_ds.plan import WritePlan
 from iceberg_ds.planning.decide import check_columns
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
@@ -77,33 +77,12 @@ ROUNDS = 5
 _POSITION_BYTES = 16
 # Up to as many data files, position deletes are written by the driver: a job of Spark takes longer.
 _FEW_FILES = 8
-_OPTIONS = frozenset(
-    {
-        "table",
-        "path",
-        "namespace",
-        "catalog",
-        "warehouse",
-        "branch",
-        "txn-app-id",
-        "txn-version",
-        "usermetadata",
-        "max-snapshots",
-        "max-small-files",
-        "metrics-file",
-        "metrics-reporter",
-        "snapshot-metrics",
-        "use-table-distribution-and-ordering",
-        "target-file-size-bytes",
-        "max-open-files",
-        "small-task-size-bytes",
-        "compression-codec",
-        "compression-level",
-        "parquet-encodings",
-        "write-format",
-    }
+# What counts beside the options of every call that writes files.
+_OPTIONS = (
+    *OF_REWRITES,
+    *("txn-app-id", "txn-version", "max-snapshots", "max-small-files"),
+    *("use-table-distribution-and-ordering", "small-task-size-bytes"),
 )
-_GROUPS = ("catalog.", "snapshot-property.")
 _OF_READS = frozenset({"table", "path", "namespace", "catalog", "warehouse", "branch"})
 
 
@@ -195,10 +174,6 @@ class RowLevelRun:
         self._action = operation.action
         self._check("mode", mode, get_args(Mode))
         self._check("isolation_level", isolation_level, get_args(Isolation))
-        for key in given:
-            if key not in _OPTIONS and not key.startswith(_GROUPS):
-                known = ", ".join(sorted((*_OPTIONS - {"path", "usermetadata"}, *(f"{group}*" for group in _GROUPS))))
-                raise OptionError(f"Cannot {self._action}: option '{key}' is none of it ({known}).")
         session = spark or active_session()
         if session is None:
             raise OptionError(f"Cannot {self._action}: no Spark session is active in this thread. Give argument spark.")
@@ -206,8 +181,8 @@ class RowLevelRun:
         self._operation = operation
         self._given = given
         self._mode, self._isolation_level = mode, isolation_level
-        self._options = parse_options(given)
-        self._catalog = connect(catalog_settings(self._options), self._options.reports)
+        self._options = parse_call(self._action, given, _OPTIONS)
+        self._catalog = connect_to_existing(self._options)
         self._name = identifier_text(self._options.table)
         self._nothing = RowLevelResult(table=self._name, branch=self._options.branch or MAIN_BRANCH)
         self._rounds = 0
@@ -475,7 +450,8 @@ def call_options(table: str, options: Mapping[str, str] | None, branch: str | No
     """Return the options of a call, in lower case, with its table and branch.
 
     Raises:
-        OptionError: Option `table` names another table.
+        OptionError: Option `table` names another table, or the branch is no text.
     """
+    require_types(f"change rows of {table}", branch=(branch, TEXT))
     given = options_of_call(table, options)
     return given if branch is None else {**given, "branch": branch}

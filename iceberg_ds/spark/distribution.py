@@ -154,8 +154,8 @@ def _moved(rows: DataFrame, keys: _Keys, mode: Mode, count: tuple[int] | tuple[(
 def _check_arguments(mode: str | None, num_partitions: int | None) -> None:
     if mode is not None and mode not in _MODES:
         raise OptionError(f"Cannot distribute: mode is {mode!r}, expected one of {', '.join(_MODES)}.")
-    if num_partitions is not None and num_partitions < 1:
-        raise OptionError(f"Cannot distribute: num_partitions is {num_partitions}, expected a number above 0.")
+    if num_partitions is not None and (not isinstance(num_partitions, int) or num_partitions < 1):
+        raise OptionError(f"Cannot distribute: num_partitions is {num_partitions!r}, expected a number above 0.")
 
 
 def _default_partitions(df: DataFrame) -> int | None:

@@ -15,6 +15,26 @@ _OTHERS = _FILES + "test_table_whose_files_others_may_have_is_refused"
 
 EXPIRY = (
     Mutation(
+        name="maintenance by commits guesses what a table keeps",
+        file="maintenance/auto.py",
+        before="    old_ms = now_ms - deciding_number(metadata.properties, MAX_SNAPSHOT_AGE, KEPT_AGE_MS)\n",
+        after="    old_ms = now_ms - whole_number(metadata.properties, MAX_SNAPSHOT_AGE, KEPT_AGE_MS)\n",
+        tests=(
+            "unit/maintenance/test_auto.py::test_property_is_read_as_by_an_expiry_that_is_asked_for",
+            "unit/maintenance/test_auto.py::test_property_that_is_no_number_lets_nothing_expire",
+        ),
+    ),
+    Mutation(
+        name="a property that decides what is deleted is guessed",
+        file="parsing.py",
+        before="    if number is None:\n        raise UnsupportedTableError(\n",
+        after="    if number is None:\n        return otherwise\n        raise UnsupportedTableError(\n",
+        tests=(
+            "unit/test_parsing.py::test_property_that_decides_what_is_deleted_is_never_guessed",
+            "unit/reading/test_consumers.py::test_age_that_is_no_number_ends_no_wait",
+        ),
+    ),
+    Mutation(
         name="plans of Spark hold those of all that was found before",
         file="maintenance/places_on_spark.py",
         before="frame.localCheckpoint(eager=False)",

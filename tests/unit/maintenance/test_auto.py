@@ -107,6 +107,35 @@ def test_option_off_does_nothing(sink: Sink) -> None:
     assert len(off.table().metadata.snapshots) == 20
 
 
+def test_property_is_read_as_by_an_expiry_that_is_asked_for(eager: Sink) -> None:
+    """History that a table keeps for a year would be deleted after an hour, by spaces around a number."""
+    for number in range(40):
+        eager.append(number, of_epoch=epoch(number))
+    with eager.table().transaction() as change:
+        change.set_properties({"history.expire.max-snapshot-age-ms": f" {365 * 86_400_000} "})
+    seen = eager.append(40, of_epoch=epoch(40)).seen
+    assert seen is not None
+
+    assert due_work(seen, time.time_ns() // 1_000_000 + 2 * 3_600_000) is None
+
+
+@pytest.mark.parametrize("text", ["5d", "+5", ""])
+@pytest.mark.parametrize("key", EAGER)
+def test_property_that_is_no_number_lets_nothing_expire(
+    eager: Sink, key: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a table is to keep would be guessed, and history deleted that it was to keep."""
+    for number in range(40):
+        eager.append(number, of_epoch=epoch(number))
+    with eager.table().transaction() as change:
+        change.set_properties({key: text})
+
+    append(eager, 40)
+
+    assert len(eager.table().metadata.snapshots) == 41
+    assert f"table property {key} is '{text}', which is no whole number" in caplog.text
+
+
 @pytest.mark.parametrize("step", ["lease", "expiry", "thread"])
 def test_failure_fails_no_write_and_is_told(
     eager: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, step: str

@@ -18,7 +18,7 @@ from support.tables.sink import Sink, rows
 
 import iceberg_ds
 from iceberg_ds.catalog.client import CatalogClient
-from iceberg_ds.errors import OptionError, StreamHistoryError
+from iceberg_ds.errors import OptionError, StreamHistoryError, UnsupportedTableError
 from iceberg_ds.reading import stream_read
 from iceberg_ds.reading.consumers import CONSUMER_PREFIX, MAX_AGE
 
@@ -89,6 +89,23 @@ def test_removed_name_and_age_end_the_wait(sink: Sink) -> None:
         change.remove_properties(KEY)
 
     assert len(expire(sink).snapshot_ids) == 2
+
+
+@pytest.mark.parametrize("text", ["365d", "31_536_000_000", "9" * 19])
+def test_age_that_is_no_number_ends_no_wait(sink: Sink, text: str) -> None:
+    """Files of a stream that the table is to wait for would go after the default of thirty days."""
+    query = Follower(sink=sink, options=NAMED)
+    sink.append(1)
+    query.batches()
+    sink.append(2)
+    sink.append(3)
+    with plain_table(sink).transaction() as change:
+        change.set_properties({MAX_AGE: text})
+
+    with pytest.raises(UnsupportedTableError, match=f"table property {MAX_AGE} is '{text}', which is no whole number"):
+        expire(sink)
+
+    assert query.ids() == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from iceberg_ds.table.names import identifier_text
 
 
 def connect_to_existing(options: SinkOptions) -> CatalogClient:
-    """Return the catalog of the options, which only looks at a table.
+    """Return the catalog of the options, for a call on a table that has to be there.
 
     Raises:
         OptionError: The options name no catalog, or one in a file that does not exist.
@@ -23,10 +23,10 @@ def connect_to_existing(options: SinkOptions) -> CatalogClient:
     if (database := missing_database(settings)) is not None:
         raise OptionError(
             f"Cannot look at {identifier_text(options.table)}: there is no catalog in folder {database.parent} (no "
-            f"file {database.name}), and looking makes none. Correct option 'warehouse' or 'catalog.uri', or describe "
-            "another catalog by 'catalog.*' options."
+            f"file {database.name}), and only a write makes one. Correct option 'warehouse' or 'catalog.uri', or "
+            "describe another catalog by 'catalog.*' options."
         )
-    return connect(settings)
+    return connect(settings, options.reports)
 
 
 def missing_database(settings: CatalogSettings) -> Path | None:
