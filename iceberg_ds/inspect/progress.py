@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from iceberg_ds.catalog.existing import connect_to_existing
 from iceberg_ds.errors import OptionError
-from iceberg_ds.metrics.following import Files, paths_of
+from iceberg_ds.metrics.follow import Files, paths_of
 from iceberg_ds.metrics.report import CommitReport, counts_of
 from iceberg_ds.metrics.report_file import last_report
 from iceberg_ds.options.parse import options_of_call, parse_options

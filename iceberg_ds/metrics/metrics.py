@@ -17,7 +17,7 @@ from rich.table import Table
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.counters import SUCCESSES, Counted, Writers, is_later, is_success, not_ahead
-from iceberg_ds.metrics.following import Files, FollowedCounters
+from iceberg_ds.metrics.follow import Files, FollowedCounters
 from iceberg_ds.metrics.report import CommitReport
 
 _Number = TypeVar("_Number", int, float)

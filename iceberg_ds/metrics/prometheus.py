@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.metrics.counters import Counters
-from iceberg_ds.metrics.following import Files, FollowedCounters
+from iceberg_ds.metrics.follow import Files, FollowedCounters
 from iceberg_ds.metrics.instruments import INSTRUMENTS, Instrument
 from iceberg_ds.secrets import mask_properties, mask_text
 

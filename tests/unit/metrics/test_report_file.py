@@ -14,7 +14,7 @@ import pytest
 from support.metrics.reports import failed, report, write
 
 from iceberg_ds.metrics import report_file
-from iceberg_ds.metrics.following import ReportFiles
+from iceberg_ds.metrics.follow import ReportFiles
 from iceberg_ds.metrics.report import CommitReport
 from iceberg_ds.metrics.report_file import ReportReader, ReportWriter, last_report, older
 
