@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from pyiceberg.manifest import DataFile
 
 from iceberg_ds.cdc.keys import numbers_from
-from iceberg_ds.cdc.ordered_digest import OrderedDigest
-from iceberg_ds.cdc.row_digest import RowDigest
+from iceberg_ds.cdc.row_digest import OrderedDigest, RowDigest
 from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.deletes.tasks import hidden_by_position
 from iceberg_ds.deletes.work import FileWork

@@ -110,14 +110,14 @@ DATA_REWRITES = (
     ),
     Mutation(
         name="a null in a new file counts as the value behind it",
-        file="cdc/ordered_digest.py",
+        file="cdc/row_digest.py",
         before="    yield _fixed(values.is_valid())\n",
         after="",
         tests=("unit/cdc/test_ordered_digest.py::test_values_that_differ_have_other_digests",),
     ),
     Mutation(
         name="strings in a new file may begin where others ended",
-        file="cdc/ordered_digest.py",
+        file="cdc/row_digest.py",
         before="            yield _fixed(pc.binary_length(values))\n",
         after="",
         tests=("unit/cdc/test_ordered_digest.py::test_values_that_differ_have_other_digests",),

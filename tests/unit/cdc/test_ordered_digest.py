@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from iceberg_ds.cdc.ordered_digest import OrderedDigest
+from iceberg_ds.cdc.row_digest import OrderedDigest
 
 _INSIDE = pa.struct([("inside", pa.int64())])
 _OUTSIDE = pa.struct(
