@@ -21,8 +21,17 @@ import pyarrow.compute as pc
 
 from iceberg_ds.errors import SchemaMismatchError
 from iceberg_ds.table.nested_arrow import split_lists, split_maps
-from iceberg_ds.table.variant import VARIANT, as_variants, is_sent_variant
-from iceberg_ds.table.variant_bytes import ARRAY, NULL, OBJECT, names_in, parts_at, size_at
+from iceberg_ds.table.variant import (
+    ARRAY,
+    NULL,
+    OBJECT,
+    VARIANT,
+    as_variants,
+    is_sent_variant,
+    names_in,
+    parts_at,
+    size_at,
+)
 
 _TRUE, _FALSE = b"\x04", b"\x08"
 _INTEGERS = ((b"\x0c", pa.int8()), (b"\x10", pa.int16()), (b"\x14", pa.int32()), (b"\x18", pa.int64()))

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from iceberg_ds.errors import UnsupportedTableError
 from iceberg_ds.table.flat_json import ESCAPES, flat_json, iso_date, iso_time, iso_timestamp
-from iceberg_ds.table.variant_bytes import ARRAY, OBJECT, SHORT_TEXT, names_in, parts_at, size_at
+from iceberg_ds.table.variant import ARRAY, OBJECT, SHORT_TEXT, names_in, parts_at, size_at
 
 _MUST_BE_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 # More than a decimal has; Python's own 28 round longer ones.
