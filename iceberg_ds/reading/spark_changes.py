@@ -19,7 +19,6 @@ from pyiceberg.types import NestedField
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 from iceberg_ds.deletes.work import KeyFile
-from iceberg_ds.reading.deleted_keys import PLACE
 from iceberg_ds.reading.deleted_rows import positions_by_source
 from iceberg_ds.reading.extras import (
     CHANGE_ORDINAL,
@@ -34,7 +33,7 @@ from iceberg_ds.reading.lives import END, FileId
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, together
-from iceberg_ds.reading.spark_keys import EVERYWHERE, Places, SparkKeys, spark_keys
+from iceberg_ds.reading.spark_keys import EVERYWHERE, PLACE, Places, SparkKeys, spark_keys
 from iceberg_ds.snapshots.live_files import HiddenBy, Source
 from iceberg_ds.spark.arrow_frame import arrow_frame
 from iceberg_ds.table.names import free_name, quoted

@@ -1,4 +1,7 @@
-"""Rows that are deleted by key, in Spark: what equality delete files name, as a DataFrame that rows are joined with."""
+"""Rows that are deleted by key, in Spark: what equality delete files name, as a DataFrame that rows are joined with.
+
+The driver reads these files itself where they have few keys: a job of Spark takes longer.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,32 @@ from functools import partial, reduce
 from operator import and_, attrgetter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+from pyspark.sql import types as spark
 
+from iceberg_ds.deletes.key_reader import ColumnReader, canonical_type
 from iceberg_ds.deletes.work import KeyFile
-from iceberg_ds.reading.deleted_keys import BELOW, MOST_KEYS, PLACE, KeyDeletes, deleted_keys
+from iceberg_ds.io.parallel import in_parallel
+from iceberg_ds.reading.file_errors import naming_delete_file
 from iceberg_ds.reading.file_marks import Portion, portions
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_columns import ReadColumn
 from iceberg_ds.reading.spark_files import SparkFiles, together
 from iceberg_ds.snapshots.live_files import is_global
 from iceberg_ds.spark.arrow_frame import arrow_frame
+from iceberg_ds.table.arrow_schema import arrow_type
 from iceberg_ds.table.names import quoted
 from iceberg_ds.table.partitioning import place_of
 from iceberg_ds.table.spark_types import spark_type
@@ -30,6 +47,9 @@ if TYPE_CHECKING:
 
 # The place of deletes that apply in all partitions.
 EVERYWHERE = -1
+# The most keys that the driver reads.
+MOST_KEYS = 1_000_000
+BELOW, PLACE = "__below", "__place"
 _BROADCAST_BYTES = 64 * 1024 * 1024
 
 
@@ -49,8 +69,6 @@ class SparkKeys:
 
     def frame(self, below: Callable[[KeyFile], int], place: Callable[[KeyFile], int]) -> DataFrame:
         """Return the deleted keys, each once a place, with the highest number of `below` as `BELOW`.
-
-        Few keys are read here: a job of Spark takes longer.
 
         Args:
             below: Rows of data files with lower sequence numbers are deleted by the keys of a file.
@@ -112,12 +130,12 @@ class SparkKeys:
         )
 
     def _read_here(self, below: Callable[[KeyFile], int], place: Callable[[KeyFile], int]) -> DataFrame:
-        wanted = [KeyDeletes(path=key.path, below=below(key), place=place(key)) for key in self.keys]
+        wanted = [_KeyDeletes(path=key.path, below=below(key), place=place(key)) for key in self.keys]
         types = {column.field.field_id: column.field.field_type for column in self.columns}
-        found = deleted_keys(self.files.io, types, wanted)
+        found = _deleted_keys(self.files.io, types, wanted)
         kinds = [spark_type(kind, with_field_ids=True) for kind in types.values()]
-        named = [*zip(self.names, kinds, strict=True), (PLACE, IntegerType()), (BELOW, LongType())]
-        schema = StructType([StructField(name, kind) for name, kind in named])
+        named = [*zip(self.names, kinds, strict=True), (PLACE, spark.IntegerType()), (BELOW, spark.LongType())]
+        schema = spark.StructType([spark.StructField(name, kind) for name, kind in named])
         return arrow_frame(self.files.spark, found.rename_columns(schema.names), schema)
 
     def _file(self, key: KeyFile) -> DataFile:
@@ -185,3 +203,63 @@ def _each_path_once(keys: Iterable[KeyFile]) -> Iterable[dict[str, KeyFile]]:
 
 def _key_name(column: ReadColumn) -> str:
     return f"__key_{column.field.field_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeyDeletes:
+    """An equality delete file of a read.
+
+    Attributes:
+        path: Where it is.
+        below: It deletes rows of data files with lower data sequence numbers.
+        place: Number of the partition in which it deletes rows.
+    """
+
+    path: str
+    below: int
+    place: int
+
+
+def _deleted_keys(io: FileIO, types: Mapping[int, IcebergType], files: Sequence[_KeyDeletes]) -> pa.Table:
+    """Return the deleted keys, each once a partition, with the highest `below` and the `place`.
+
+    The columns are named by the field ids, and come in the order of `types`.
+
+    Args:
+        io: Opens the table's storage.
+        types: The types of the key columns, by field id.
+        files: The equality delete files of these columns.
+
+    Raises:
+        UnsupportedTableError: A file cannot be read.
+        DataFileError: A file is missing or damaged.
+    """
+    keys = [(str(number), canonical_type(kind)) for number, kind in types.items()]
+    schema = pa.schema([*keys, (PLACE, pa.int32()), (BELOW, pa.int64())])
+
+    def read(file: _KeyDeletes) -> list[pa.RecordBatch]:
+        numbers = pa.scalar(file.place, pa.int32()), pa.scalar(file.below, pa.int64())
+        with naming_delete_file(io, file.path):
+            return [
+                pa.RecordBatch.from_arrays(
+                    [*batch.columns, *(pa.repeat(number, len(batch.columns[0])) for number in numbers)], schema=schema
+                )
+                for batch in ColumnReader(io, file.path, types).batches()
+            ]
+
+    found = pa.Table.from_batches([batch for batches in in_parallel(read, files) for batch in batches], schema)
+    grouped = found.group_by(schema.names[:-1]).aggregate([(BELOW, "max")])
+    shown = [_shown(grouped.column(str(number)).combine_chunks(), kind) for number, kind in types.items()]
+    return pa.table([*shown, grouped.column(PLACE), grouped.column(f"{BELOW}_max")], names=schema.names)
+
+
+def _shown(values: pa.Array, kind: IcebergType) -> pa.Array:
+    """Return canonical values of a key column (`key_reader.canonical`) in the type that Spark takes."""
+    match kind:
+        case DateType():
+            return values.cast(pa.int32()).view(pa.date32())
+        case TimestampType() | TimestamptzType():
+            return values.view(pa.timestamp("us", "UTC" if isinstance(kind, TimestamptzType) else None))
+        case IntegerType() | StringType() | DecimalType():
+            return values.cast(arrow_type(kind))
+    return values

@@ -28,7 +28,7 @@ import iceberg_ds
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
-from iceberg_ds.reading import deleted_keys, file_marks, spark_keys
+from iceberg_ds.reading import file_marks, spark_keys
 from iceberg_ds.spark.arrow_frame import arrow_frame
 
 READERS = ("spark", "python")
@@ -192,9 +192,7 @@ def test_equality_deletes_with_nulls_delete_nulls(spark: SparkSession, house: Wa
 
 
 @EXHAUSTIVE
-@pytest.mark.parametrize(
-    ("most_keys", "zone"), few(1, product([deleted_keys.MOST_KEYS, 0], ["America/New_York", "UTC"]))
-)
+@pytest.mark.parametrize(("most_keys", "zone"), few(1, product([spark_keys.MOST_KEYS, 0], ["America/New_York", "UTC"])))
 def test_keys_of_all_types_delete(
     spark: SparkSession, house: Warehouse, monkeypatch: pytest.MonkeyPatch, most_keys: int, zone: str
 ) -> None:
