@@ -28,7 +28,7 @@ from pyiceberg.utils.decimal import unscaled_to_decimal
 from iceberg_ds.expressions.metrics_evaluator import bound_value
 from iceberg_ds.io.parallel import in_parallel
 from iceberg_ds.reading.deleted_rows import positions_by_source
-from iceberg_ds.reading.partition_column import partition_type, partition_values, partitions_of
+from iceberg_ds.reading.extras import partition_type, partition_values, partitions_of
 from iceberg_ds.reading.scan import ScanPlan
 from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.snapshots.manifests import all_entries, live_entries, live_manifests

@@ -25,9 +25,8 @@ from iceberg_ds.deletes.hidden import hidden_rows
 from iceberg_ds.errors import OptionError, UnsupportedTableError
 from iceberg_ds.expressions.row_filter import RowFilter
 from iceberg_ds.io.files import file_io
-from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_value
+from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_value, partition_type, partitions_of
 from iceberg_ds.reading.file_errors import naming_data_file
-from iceberg_ds.reading.partition_column import partition_type, partitions_of
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_arrow import spark_values
 from iceberg_ds.table.arrow_schema import arrow_type

@@ -32,9 +32,8 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import milliseconds, moment
 from iceberg_ds.reading.change_history import Beginning, changed_snapshots
 from iceberg_ds.reading.change_scan import plan_changes
-from iceberg_ds.reading.extras import CHANGE_COLUMNS, CHANGE_TYPE, EXTRAS, PARTITION, extra_field
+from iceberg_ds.reading.extras import CHANGE_COLUMNS, CHANGE_TYPE, EXTRAS, PARTITION, extra_field, partition_type
 from iceberg_ds.reading.metadata_tables import METADATA_TABLES
-from iceberg_ds.reading.partition_column import partition_type
 from iceberg_ds.reading.scan import ScanPlan, SnapshotChoice, chosen_schema, plan_scan
 from iceberg_ds.reading.stream import Limits, OnChange, StreamRules
 from iceberg_ds.secrets import masked_problem

@@ -15,9 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 from pyspark.sql.types import LongType, StringType
 
 from iceberg_ds.reading.deleted_rows import as_words, deleted_positions
-from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_field, extra_value
+from iceberg_ds.reading.extras import EXTRAS, PARTITION, POS, extra_field, extra_value, partition_type, partitions_of
 from iceberg_ds.reading.file_marks import Portion, constant, portions
-from iceberg_ds.reading.partition_column import partition_type, partitions_of
 from iceberg_ds.reading.scan_task import ScanTask
 from iceberg_ds.reading.spark_files import ROW, SparkFiles, alike, as_shown, shown, together
 from iceberg_ds.reading.spark_keys import without_deleted

@@ -328,7 +328,7 @@ READING = (
     ),
     Mutation(
         name="the partition of a row is one of the newest spec",
-        file="reading/partition_column.py",
+        file="reading/extras.py",
         before="for field in specs[file.spec_id].fields",
         after="for field in specs[max(specs)].fields",
         spark_tests=("acceptance/test_jvm_peer_reading.py::test_partitions_of_rows_are_those_of_the_runtime",),
