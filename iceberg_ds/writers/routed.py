@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 from iceberg_ds.errors import RefusedRowsError, SchemaMismatchError
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
-from iceberg_ds.messages import LooseRows, TablesCommit, TaskCommit, check_tables
-from iceberg_ds.plan import RoutedPlan, TablePlan, WritePlan
+from iceberg_ds.messages import BadRows, LooseRows, RefusedRows, TablesCommit, TaskCommit, check_tables
+from iceberg_ds.plan import Reason, RoutedPlan, TablePlan, WritePlan
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.table.routes import Routes, may_be_new
+from iceberg_ds.writers.bad_rows import QUARANTINE_COLUMNS, json_texts, quarantine_rows, too_many_bad
 from iceberg_ds.writers.loose import MOST_LOOSE_BYTES, loose_rows, too_many_loose
 from iceberg_ds.writers.reporting import report_task
 from iceberg_ds.writers.spill import Chunk, SpillFile
 from iceberg_ds.writers.task_writer import TaskAttempt, naming_failure
-from iceberg_ds.writers.unrouted import UnroutedRows, texts_of
 
 # Most Arrow bytes of rows that wait in memory for the tables before theirs to be written.
 WAITING_BYTES = 64 * 1024 * 1024
@@ -95,7 +95,7 @@ class _RowsByTable:
 
     def __init__(self, plan: RoutedPlan, batches: Iterable[pa.RecordBatch]) -> None:
         self.received = 0
-        self.unrouted = UnroutedRows(plan)
+        self.unrouted = _UnroutedRows(plan)
         self._plan = plan
         self._batches = iter(batches)
         self._routes = Routes(plan.rule)
@@ -176,7 +176,7 @@ class _RowsByTable:
 
     def _look_at(self, batch: pa.RecordBatch) -> None:
         values = batch.column(self._plan.column).dictionary_encode(null_encoding="encode")
-        numbers = pa.array([self._number(value) for value in texts_of(values.dictionary)], pa.int32())
+        numbers = pa.array([self._number(value) for value in _texts_of(values.dictionary)], pa.int32())
         if len(set(numbers.to_pylist())) == 1:
             self._divide()
             self._take(numbers[0].as_py(), batch, is_whole=True)
@@ -349,3 +349,81 @@ def _apart(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _joined(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     """Return the rows of batches in as few batches as their texts allow, without what else their memory holds."""
     return pa.Table.from_batches(batches).combine_chunks().to_batches() if batches else []
+
+
+class _UnroutedRows:
+    """The rows that name no table which may be written: they fail the write, go to the quarantine, or are lost.
+
+    Args:
+        plan: What the driver decided.
+    """
+
+    def __init__(self, plan: RoutedPlan) -> None:
+        self._column = plan.column
+        self._policy = plan.bad_rows
+        self._epoch = plan.epoch
+        self._count = self._kept_bytes = 0
+        self._value = ""
+        self._kept: list[pa.RecordBatch] = []
+
+    def take(self, rows: pa.RecordBatch) -> None:
+        """Take rows, at least one.
+
+        Raises:
+            DataFileError: There are too many to send them to the driver.
+        """
+        if not self._count:
+            self._value = repr(_texts_of(rows.column(self._column).slice(0, 1))[0])
+        self._count += rows.num_rows
+        if self._policy is not None and self._policy.quarantine is not None:
+            self._keep(rows)
+
+    def refused(self) -> RefusedRows | None:
+        """Return the rows that fail the write, or None if there are none."""
+        if self._policy is not None or not self._count:
+            return None
+        return RefusedRows(count=self._count, example=self._value)
+
+    def bad(self) -> BadRows | None:
+        """Return the rows that go to the quarantine table or are lost, or None if there are none."""
+        if self._policy is None or not self._count:
+            return None
+        target = self._policy.quarantine
+        rows = None if target is None else loose_rows(target, QUARANTINE_COLUMNS, self._kept)
+        return BadRows(counts={Reason.ROUTE.value: self._count}, example=self._reason, rows=rows)
+
+    @property
+    def _reason(self) -> str:
+        return f"{Reason.ROUTE.value}: column '{self._column}': names no table that may be written"
+
+    def _keep(self, rows: pa.RecordBatch) -> None:
+        position, count = rows.schema.get_field_index(self._column), rows.num_rows
+        names = [name if isinstance(name, str) else None for name in _texts_of(rows.column(position))]
+        kept = quarantine_rows(
+            json_texts(rows, [(position, pc.is_null(rows.column(position)))]),
+            pa.array(names, pa.string()),
+            [[self._column]] * count,
+            [self._reason] * count,
+            self._epoch,
+        )
+        self._kept.append(kept)
+        self._kept_bytes += kept.nbytes
+        if self._kept_bytes > MOST_LOOSE_BYTES:
+            raise too_many_bad("write to several tables", self._count, self._reason)
+
+
+def _texts_of(values: pa.Array) -> Sequence[str | bytes | None]:
+    """Return texts; as bytes those that are no UTF-8, which other engines let a column of text have."""
+    try:
+        found: list[str | bytes | None] = values.to_pylist()
+    except UnicodeDecodeError:
+        found = [_text(value) for value in values]
+    return found
+
+
+def _text(value: pa.StringScalar) -> str | bytes | None:
+    try:
+        text: str | None = value.as_py()
+    except UnicodeDecodeError:
+        return bytes(value.as_buffer())
+    return text
