@@ -1,7 +1,8 @@
 """Commits what the tasks of a write into several tables report: each table of the epoch, exactly once.
 
 Every message is checked as that of a write of one table is. Rows that tasks could not write, because their table or a
-column of it is new, are planned and written here before anything is committed.
+column of it is new, are planned and written here before anything is committed: as one task of a write of its own, or as
+one more of the write that has the others, so that all that holds for a task holds here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -33,12 +34,11 @@ from iceberg_ds.messages import (
     complete_messages,
 )
 from iceberg_ds.metrics.delivery import waiting_once
-from iceberg_ds.multi_table.by_driver import appending, plan_and_write
 from iceberg_ds.multi_table.plan import fitting
 from iceberg_ds.multi_table.record_cut import record_cut, refuse_rows_without_cut
 from iceberg_ds.options.routes import RouteOptions
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.plan import TaskKeys, WriteIdentity
+from iceberg_ds.plan import EpochId, TaskKeys, WriteIdentity
 from iceberg_ds.planning.columns import columns_named, columns_there
 from iceberg_ds.planning.decide import txn_of, unrouted_rows
 from iceberg_ds.planning.plan_write import WriteMode, plan_write
@@ -87,7 +87,7 @@ def commit_routed(
                 all_sent = _with_more(sent, _one_more(catalog, own, sent, columns, batches, there=there))
             else:
                 epoch = commits[0].epoch
-                all_sent = [plan_and_write(catalog, own, columns, batches, there, mode=mode, epoch=epoch)]
+                all_sent = [_plan_and_write(catalog, own, columns, batches, there, mode=mode, epoch=epoch)]
             written[table] = TableWrite(commits=all_sent)
         if options.of_all.consistent_cut is not None:
             refuse_rows_without_cut(catalog, options.of_all, written.values())
@@ -227,6 +227,60 @@ def _filled(
     return columns, rows.select(columns.names).to_batches()
 
 
+def _plan_and_write(  # noqa: PLR0913  # most are given by name
+    catalog: CatalogClient,
+    options: SinkOptions,
+    columns: StructType,
+    batches: Iterable[pa.RecordBatch],
+    table: Table | None,
+    *,
+    mode: WriteMode,
+    epoch: EpochId | None,
+) -> TaskCommit:
+    """Plan a write of rows and write their files; return the message of its one task.
+
+    Args:
+        catalog: The catalog of the table.
+        options: Options of the write, with its table.
+        columns: The columns of the rows, as Spark has them.
+        batches: The rows.
+        table: The table, if it is there.
+        mode: What the write does; rows of a new table must lie in the range that an overwrite replaces, too.
+        epoch: The micro-batch, None for a batch.
+
+    Raises:
+        IcebergSinkError: As `plan_write`, and as a task of the write.
+    """
+    own = _creating(options) if table is None else _planned_before(options)
+    plan = plan_write(catalog, own, columns, mode, is_stream=epoch is not None, table=table)
+    return report_task(plan.in_epoch(epoch), in_zone_of_option(plan, batches), on_driver())
+
+
+def _planned_before(options: SinkOptions) -> SinkOptions:
+    """Return the options without limits that were looked at when the write was planned: its rows are there by now."""
+    return replace(options, max_snapshots=None, max_small_files=None)
+
+
+def _creating(options: SinkOptions) -> SinkOptions:
+    """Return the options without those that speak of the snapshots and the columns of a table that is there."""
+    none = SinkOptions()
+    return replace(
+        options, validate_from_snapshot_id=none.validate_from_snapshot_id, overwrite_schema=none.overwrite_schema
+    )
+
+
+def _appending(options: SinkOptions) -> SinkOptions:
+    """Return the options without those that say what of a table is replaced or dropped: its write knows it already."""
+    none = SinkOptions()
+    return replace(
+        _planned_before(_creating(options)),
+        drop_missing_columns=none.drop_missing_columns,
+        overwrite_mode=none.overwrite_mode,
+        replace_where=none.replace_where,
+        isolation_level=none.isolation_level,
+    )
+
+
 def _one_more(  # noqa: PLR0913  # what the caller knows
     catalog: CatalogClient,
     options: SinkOptions,
@@ -239,7 +293,7 @@ def _one_more(  # noqa: PLR0913  # what the caller knows
     """Add the columns of rows to a table, and write the rows as one more task of the write that wrote its others."""
     write = commits[0].write
     is_stream = write.epoch is not None
-    plan = plan_write(catalog, appending(options), columns, is_stream=is_stream, table=there).in_epoch(write.epoch)
+    plan = plan_write(catalog, _appending(options), columns, is_stream=is_stream, table=there).in_epoch(write.epoch)
     # Rows that are handed over have the columns that the other tasks know.
     plan = replace(plan, write=_widened(write, plan.write), small_task_size_bytes=0)
     return report_task(plan, in_zone_of_option(plan, batches), on_driver(len(commits)))

@@ -113,7 +113,7 @@ ROUTING = (
     ),
     Mutation(
         name="the driver drops a column that came after the write was planned",
-        file="multi_table/by_driver.py",
+        file="multi_table/commit.py",
         before="        drop_missing_columns=none.drop_missing_columns,\n",
         after="",
         tests=(_NEW_COLUMNS + "test_column_that_others_add_meanwhile_is_not_dropped",),

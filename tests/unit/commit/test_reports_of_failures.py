@@ -258,7 +258,7 @@ def test_files_that_stay_are_counted_if_another_table_cannot_be_planned(
     def fail(*_: object, **__: object) -> None:
         raise OptionError("no")
 
-    monkeypatch.setattr(routing, "plan_and_write", fail)
+    monkeypatch.setattr(routing, "plan_write", fail)
     with pytest.raises(OptionError):
         routed.commit(messages)
 
