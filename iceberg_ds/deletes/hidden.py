@@ -11,10 +11,19 @@ from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import IcebergType
 
 from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.tasks import hidden_by_position
 from iceberg_ds.deletes.work import FileWork, portions
+from iceberg_ds.writers.deletion_vectors import hidden_in
 
 _NONE = pa.array([], pa.int64())
+
+
+def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
+    """Return the positions, in any order, of the rows of a data file that are hidden by position already.
+
+    Raises:
+        DataFileError: Its deletion vector is damaged.
+    """
+    return hidden_in(io, work.data_file, work.hidden_by)
 
 
 def hidden_rows(

@@ -7,6 +7,7 @@ so that no message of another task is lost, as it would be if the job failed.
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,12 +17,20 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile
 from pyiceberg.typedef import Record
 
-from iceberg_ds.deletes.chosen import ChosenRows
+from iceberg_ds.deletes.hidden import hidden_by_position
 from iceberg_ds.deletes.indexed import IndexedMatcher
 from iceberg_ds.deletes.kept_ids import IdsFile, ids_of
 from iceberg_ds.deletes.key_reader import SequenceRule
 from iceberg_ds.deletes.match import Matcher, Matches
-from iceberg_ds.deletes.work import FileAnswer, FileWork, GroupAnswer, SearchPlan, WrittenDeletes, portions
+from iceberg_ds.deletes.work import (
+    PORTION_ROWS,
+    FileAnswer,
+    FileWork,
+    GroupAnswer,
+    SearchPlan,
+    WrittenDeletes,
+    portions,
+)
 from iceberg_ds.fault_points import FaultPoint, fault_point
 from iceberg_ds.io.cleanup import Proof, delete_files
 from iceberg_ds.io.files import file_io
@@ -30,8 +39,8 @@ from iceberg_ds.secrets import task_problem
 from iceberg_ds.snapshots.version_3 import first_row_id, lineage_of
 from iceberg_ds.table.locations import FilePaths, data_locations
 from iceberg_ds.table.name_mapping import parsed_mapping
-from iceberg_ds.writers.deletion_vectors import hidden_in, write_deletion_vectors
-from iceberg_ds.writers.position_deletes import HiddenRows, without, write_position_deletes
+from iceberg_ds.writers.deletion_vectors import write_deletion_vectors
+from iceberg_ds.writers.position_deletes import HiddenRows, positions_by_file, without, write_position_deletes
 from iceberg_ds.writers.rewriting import FileRewriter
 from iceberg_ds.writers.task_writer import TaskAttempt, name_prefix
 
@@ -194,19 +203,44 @@ class _Task:
         fault_point(FaultPoint.FILE_CLOSED)
 
 
-def _finder(plan: SearchPlan, io: FileIO) -> Matcher | IndexedMatcher | ChosenRows:
+def _finder(plan: SearchPlan, io: FileIO) -> Matcher | IndexedMatcher | _ChosenRows:
     if plan.index is not None:
         return IndexedMatcher(io, plan.index)
     if not plan.key_types:
-        return ChosenRows(io)
+        return _ChosenRows(io)
     mapping = parsed_mapping(plan.writing.name_mapping)
     return Matcher(io, plan.key_types, SequenceRule.of(plan.writing), with_ids=plan.keeps_ids, mapping=mapping)
 
 
-def hidden_by_position(io: FileIO, work: FileWork) -> pa.Array:
-    """Return the positions, in any order, of the rows of a data file that are hidden by position already.
+class _ChosenRows:
+    """Finds rows that a job has chosen by position: their positions are read from files that are in no table.
 
-    Raises:
-        DataFileError: Its deletion vector is damaged.
+    Args:
+        io: Opens the table's storage.
+
+    Attributes:
+        read_bytes: 0: no column of a data file is read.
+        portion_rows: The largest number of rows of data files that are searched together.
     """
-    return hidden_in(io, work.data_file, work.hidden_by)
+
+    read_bytes = 0
+    portion_rows = PORTION_ROWS
+
+    def __init__(self, io: FileIO) -> None:
+        self._io = io
+
+    def find(self, work: Sequence[FileWork]) -> dict[str, Matches]:
+        """Return the chosen rows, each once, by path of the data file; files without such rows are left out.
+
+        Args:
+            work: Data files of one partition.
+        """
+        named: dict[str, list[str]] = defaultdict(list)
+        for item in work:
+            for path in item.chosen:
+                named[path].append(item.path)
+        found: dict[str, list[pa.Array]] = defaultdict(list)
+        for path, data_files in named.items():
+            for data_file, positions in positions_by_file(self._io, path, data_files):
+                found[data_file].append(positions)
+        return {path: Matches(positions=pc.unique(pa.concat_arrays(parts)).sort()) for path, parts in found.items()}

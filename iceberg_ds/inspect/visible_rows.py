@@ -23,10 +23,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import BinaryType, BooleanType, DecimalType, IcebergType, LongType, NestedField
 
 from iceberg_ds.cdc.keys import numbers_from, same_rows
+from iceberg_ds.deletes.hidden import hidden_by_position
 from iceberg_ds.deletes.index import KeySource, all_specs, key_types, plan_work
 from iceberg_ds.deletes.key_reader import KeyedRowReader
 from iceberg_ds.deletes.match import Matcher
-from iceberg_ds.deletes.tasks import hidden_by_position
 from iceberg_ds.deletes.work import portions
 from iceberg_ds.inspect.checklist import NotTriedError
 from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles

@@ -19,8 +19,7 @@ from pyiceberg.manifest import DataFile
 
 from iceberg_ds.cdc.keys import numbers_from
 from iceberg_ds.cdc.row_digest import OrderedDigest, RowDigest
-from iceberg_ds.deletes.hidden import hidden_rows
-from iceberg_ds.deletes.tasks import hidden_by_position
+from iceberg_ds.deletes.hidden import hidden_by_position, hidden_rows
 from iceberg_ds.deletes.work import FileWork
 from iceberg_ds.errors import RowCountError
 from iceberg_ds.fault_points import FaultPoint, fault_point

@@ -61,6 +61,7 @@ ROOMS = (
 )
 # What tasks and executors run of rooms that the driver works in: without catalogs and commits.
 RUN_IN_TASKS = {
+    "deletes.hidden",
     "deletes.work",
     "deletes.index",
     "deletes.key_reader",
@@ -76,7 +77,6 @@ RUN_IN_TASKS = {
     "maintenance.moved_places",
     "maintenance.place_tasks",
     "maintenance.position_delete_tasks",
-    "deletes.chosen",
     "row_level.change_tasks",
     "reading.deleted_rows",
     "reading.row_changes",
