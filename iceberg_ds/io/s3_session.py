@@ -2,13 +2,20 @@
 
 Its requests are made by aiobotocore. Credentials of a role, a web identity, an instance or a catalog are renewed before
 they expire.
+
+aiohttp bounds the time of connecting and of waiting for an answer, and not of sending: a store that no longer reads
+would be waited for as long as the connection lasts. A bound on the whole request would cut off slow lines, so the body
+of a request is sent piece by piece, and the time for each piece is bounded; here and not by `TCP_USER_TIMEOUT`, which
+only Linux has.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
 from functools import cache, partial
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiobotocore.config import AioConfig
@@ -19,22 +26,25 @@ from aiobotocore.credentials import (
 )
 from aiobotocore.session import AioSession
 from aiohttp import ClientError as BrokenOffError
+from aiohttp import ServerTimeoutError
+from aiohttp.payload import Payload
 from botocore.credentials import CredentialProvider
 from botocore.exceptions import ClientError, NoCredentialsError, ResponseStreamingError
 from botocore.handlers import add_expect_header
 from botocore.loaders import Loader, create_loader
 from s3fs import S3FileSystem
 
-from iceberg_ds.io.s3_body import PacedBody
 from iceberg_ds.io.store_settings import AssumedRole, S3Settings
 
 if TYPE_CHECKING:
+    from aiohttp.abc import AbstractStreamWriter
     from botocore.awsrequest import AWSPreparedRequest
     from botocore.credentials import Credentials
 
 # New credentials as botocore takes them: `access_key`, `secret_key`, `token` and `expiry_time` (ISO 8601).
 FreshCredentials: TypeAlias = dict[str, str]
 _DEFAULT_REGION = "us-east-1"  # S3 redirects from there to every other region, and other stores ignore it
+_PIECE_BYTES = 256 * 1024
 
 
 class S3Requests(S3FileSystem):  # type: ignore[misc]  # s3fs ships no types
@@ -181,3 +191,48 @@ def _connection(settings: S3Settings) -> dict[str, Any]:
         "proxies": {"http": settings.proxy, "https": settings.proxy} if settings.proxy else None,
         "user_agent_extra": "iceberg-ds",
     }
+
+
+class PacedBody(Payload):
+    """A body that the store has to take in pieces of 256 KiB, each within a time.
+
+    Args:
+        body: Bytes, or a stream of them that can be read from its beginning again.
+        patience_s: Seconds for each 256 KiB, what is buffered before them included.
+    """
+
+    def __init__(self, body: Any, patience_s: float) -> None:  # noqa: ANN401  # botocore's streams share no type
+        super().__init__(BytesIO(body) if isinstance(body, (bytes, bytearray)) else body)
+        self._patience_s = patience_s
+
+    def seek(self, position: int) -> object:
+        """Go to the beginning, as botocore does before it retries a request."""
+        return self._value.seek(position)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Raise TypeError: a body is bytes."""
+        raise TypeError(f"A body is not {encoding} ({errors}).")
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Send the body from its beginning.
+
+        Raises:
+            ServerTimeoutError: The store took nothing for too long; botocore retries the request.
+        """
+        self.seek(0)  # a redirected request sends it again
+        while piece := await self._read():
+            try:
+                await asyncio.wait_for(_send(writer, piece), self._patience_s)
+            except asyncio.TimeoutError:
+                if writer.transport is not None:
+                    writer.transport.abort()  # closing would wait for the store to take what is buffered
+                raise ServerTimeoutError(f"The store took nothing for {self._patience_s} s") from None
+
+    async def _read(self) -> bytes:
+        piece = self._value.read(_PIECE_BYTES)  # the stream that adds checksums is asynchronous
+        return bytes(await piece if inspect.isawaitable(piece) else piece)
+
+
+async def _send(writer: AbstractStreamWriter, piece: bytes) -> None:
+    await writer.write(piece)
+    await writer.drain()

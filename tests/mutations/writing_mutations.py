@@ -590,14 +590,14 @@ WRITING = (
     ),
     Mutation(
         name="a slow upload is cut off",
-        file="io/s3_body.py",
+        file="io/s3_session.py",
         before="_PIECE_BYTES = 256 * 1024",
         after="_PIECE_BYTES = 64 * 1024 * 1024",
         tests=("unit/io/test_s3_body.py::test_slow_line_that_moves_is_not_cut_off",),
     ),
     Mutation(
         name="a body that is sent again lacks its beginning",
-        file="io/s3_body.py",
+        file="io/s3_session.py",
         before="        self.seek(0)  # a redirected request sends it again\n",
         after="",
         tests=("unit/io/test_s3_body.py::test_body_is_sent_from_its_beginning_each_time",),

@@ -13,7 +13,7 @@ from aiohttp import ServerTimeoutError
 from aiohttp.abc import AbstractStreamWriter
 from botocore.httpchecksum import Crc32Checksum
 
-from iceberg_ds.io.s3_body import PacedBody
+from iceberg_ds.io.s3_session import PacedBody
 
 DATA = bytes(range(256)) * 16 * 1024  # 4 MiB: 16 pieces
 PATIENCE_S = 0.5
