@@ -61,7 +61,7 @@ from iceberg_ds.snapshots.commit_status import (
     check_commit_status,
     unknown_neighbour,
 )
-from iceberg_ds.snapshots.history import timed, warn_of_growth
+from iceberg_ds.snapshots.growth import timed, warn_of_growth
 from iceberg_ds.snapshots.manifest_merge import merge_for_next_commit
 from iceberg_ds.snapshots.manifests import live_entries
 from iceberg_ds.snapshots.refs import branch_head, find_snapshot

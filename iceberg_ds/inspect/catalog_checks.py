@@ -29,7 +29,7 @@ from iceberg_ds.io.local_paths import is_local
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.planning.plan_write import foresee, foresee_creation
 from iceberg_ds.secrets import storage_properties
-from iceberg_ds.snapshots.history import NEXT_STEP, growth_of, timed
+from iceberg_ds.snapshots.growth import NEXT_STEP, growth_of, timed
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.table.names import identifier_text
 

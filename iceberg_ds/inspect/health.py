@@ -33,8 +33,8 @@ from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.pyiceberg_inner import summary_entries
+from iceberg_ds.snapshots.growth import small_below_bytes
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, BranchHistory, branch_head
-from iceberg_ds.snapshots.small_files import small_below_bytes
 from iceberg_ds.snapshots.txn import (
     EPOCHS,
     STREAM_PREFIX,

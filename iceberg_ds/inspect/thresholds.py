@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from iceberg_ds.inspect.health import TableHealth, printable
 from iceberg_ds.secrets import mask_properties
-from iceberg_ds.snapshots.history import MANY_MANIFESTS, MANY_SNAPSHOTS
+from iceberg_ds.snapshots.growth import MANY_MANIFESTS, MANY_SNAPSHOTS
 from iceberg_ds.table.names import sql_text
 
 # Fewer delete files are quickly read, however few data files they belong to: a table's first upserts are no finding.

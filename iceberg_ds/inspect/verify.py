@@ -55,7 +55,7 @@ from iceberg_ds.inspect.vector_checks import HIDDEN, VECTORS, check_vectors
 from iceberg_ds.options.arguments import AGE, FLAG, require_types
 from iceberg_ds.options.parse import options_of_call, parse_options
 from iceberg_ds.options.sink_options import SinkOptions
-from iceberg_ds.snapshots.history import timed
+from iceberg_ds.snapshots.growth import timed
 from iceberg_ds.snapshots.refs import MAIN_BRANCH
 from iceberg_ds.snapshots.version_3 import VERSION_3
 from iceberg_ds.table.names import identifier_text

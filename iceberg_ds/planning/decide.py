@@ -57,8 +57,8 @@ from iceberg_ds.plan import (
 from iceberg_ds.planning.columns import WrittenColumns
 from iceberg_ds.planning.keys import KeyedWrite
 from iceberg_ds.planning.version_3 import why_not_upgraded, why_not_written
+from iceberg_ds.snapshots.growth import least_small_files, small_below_bytes
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, base_branch, snapshots_since, why_not_writable, write_base
-from iceberg_ds.snapshots.small_files import least_small_files, small_below_bytes
 from iceberg_ds.snapshots.version_3 import VERSION_3, metadata_json, why_not_numbered
 from iceberg_ds.table.encryption import evidence_of_encryption
 from iceberg_ds.table.locations import PROVIDER, why_not_trusted

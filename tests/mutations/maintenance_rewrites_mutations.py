@@ -125,7 +125,7 @@ MAINTENANCE_REWRITES: tuple[Mutation, ...] = (
     ),
     Mutation(
         name="small files that were rewritten still hold writes back",
-        file="snapshots/small_files.py",
+        file="snapshots/growth.py",
         before=', "added-files-size", below) - gone)',
         after=', "added-files-size", below))',
         tests=(

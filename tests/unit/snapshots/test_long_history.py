@@ -10,8 +10,7 @@ from support.tables.sink import NAME, Sink
 
 import iceberg_ds
 from iceberg_ds.inspect.checklist import Check
-from iceberg_ds.snapshots import history
-from iceberg_ds.snapshots import history as limits
+from iceberg_ds.snapshots import growth
 
 LENGTH = "length of history"
 
@@ -19,15 +18,15 @@ LENGTH = "length of history"
 @pytest.fixture(autouse=True)
 def _nothing_told() -> Iterator[None]:
     """Forget which tables were told of before and after."""
-    history._told.clear()
+    growth._told.clear()
     yield
-    history._told.clear()
+    growth._told.clear()
 
 
 def allow(monkeypatch: pytest.MonkeyPatch, *, snapshots: int = 10**6, manifests: int = 10**6) -> None:
     """Let a history be long from so many snapshots or manifests on."""
-    monkeypatch.setattr(limits, "MANY_SNAPSHOTS", snapshots)
-    monkeypatch.setattr(limits, "MANY_MANIFESTS", manifests)
+    monkeypatch.setattr(growth, "MANY_SNAPSHOTS", snapshots)
+    monkeypatch.setattr(growth, "MANY_MANIFESTS", manifests)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

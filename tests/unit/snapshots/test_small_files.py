@@ -12,7 +12,7 @@ from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from support.tables.metadata import metadata_of
 
-from iceberg_ds.snapshots.small_files import least_small_files
+from iceberg_ds.snapshots.growth import least_small_files
 
 TARGET = {"write.target-file-size-bytes": "400"}  # below 100 bytes a file is small
 SIZES = st.sampled_from([1, 10, 99, 100, 101, 350, 4000])
