@@ -547,12 +547,10 @@ class ErrorHint:
     Attributes:
         cause: The reason.
         next_step: One or two sentences that say what to look at, with the names of properties.
-        service: Which service it was, UNKNOWN if the exception does not tell.
     """
 
     cause: Cause
     next_step: str
-    service: Service = Service.UNKNOWN
 
 
 def hint_for(error: BaseException, asked: Service | None = None) -> ErrorHint:
@@ -563,16 +561,15 @@ def hint_for(error: BaseException, asked: Service | None = None) -> ErrorHint:
         asked: The service that was asked, or None if unknown; what the exception tells counts more.
     """
     chain = list(causes_of(error))
-    service = _service(chain, asked)
     cause = next((cause for tell in SYMPTOMS for link in chain if (cause := tell(link)) is not None), Cause.UNKNOWN)
     if cause in _CREDENTIAL_CAUSES and any("expired" in text_of(link).lower() for link in chain):
         cause = Cause.EXPIRED_CREDENTIALS
-    return ErrorHint(cause=cause, next_step=next_step(cause, service), service=service)
+    return ErrorHint(cause=cause, next_step=next_step(cause, _service(chain, asked)))
 
 
-def advice(error: BaseException, asked: Service | None = None, *, otherwise: str = "") -> str:
+def advice(error: BaseException, *, otherwise: str = "") -> str:
     """Return the next step after `error`, or `otherwise` if its cause is unknown; see `hint_for`."""
-    found = hint_for(error, asked)
+    found = hint_for(error)
     return otherwise if found.cause is Cause.UNKNOWN else found.next_step
 
 

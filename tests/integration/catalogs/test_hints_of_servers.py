@@ -11,7 +11,7 @@ from support.services.servers import CatalogService, ObjectStore
 
 from iceberg_ds.catalog.client import connect
 from iceberg_ds.catalog.settings import catalog_settings
-from iceberg_ds.error_hints import Cause, Service, hint_for
+from iceberg_ds.error_hints import Cause, ErrorHint, Service, hint_for, next_step
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.io.files import file_io
 from iceberg_ds.options.parse import parse_options
@@ -44,7 +44,7 @@ def test_wrong_address_of_postgres_is_named(postgres: CatalogService, right: str
     error = failure({**postgres.options, "catalog.uri": uri})
 
     found = hint_for(error)
-    assert (found.cause, found.service) == (cause, Service.SQL)
+    assert found == ErrorHint(cause=cause, next_step=next_step(cause, Service.SQL))
     assert str(error).endswith(found.next_step)
     assert "-password" not in str(error)
 
@@ -96,4 +96,4 @@ def test_refusals_of_a_store_are_told_apart_by_every_client(
         put(properties, f"s3://{bucket}/x")
 
     found = hint_for(raised.value)
-    assert (found.cause, found.service) == (cause, Service.S3)
+    assert found == ErrorHint(cause=cause, next_step=next_step(cause, Service.S3))

@@ -30,7 +30,7 @@ from support.services.fake_services import (
     silent,
 )
 
-from iceberg_ds.error_hints import Cause, Service, hint_for, next_step
+from iceberg_ds.error_hints import Cause, ErrorHint, Service, hint_for, next_step
 from iceberg_ds.errors import CatalogError
 from iceberg_ds.io.files import file_io
 
@@ -188,7 +188,7 @@ def test_answer_of_a_service_tells_the_cause(call: Call, answer: Answer, cause: 
 
     found = hint_for(error)
 
-    assert (found.cause, found.service) == (cause, service), repr(error)
+    assert found == ErrorHint(cause=cause, next_step=next_step(cause, service)), repr(error)
 
 
 ASKING: list[tuple[Call, Service]] = [
@@ -209,7 +209,7 @@ def test_port_at_which_nobody_listens_is_told(call: Call, service: Service) -> N
 
     found = hint_for(error, asked=service)
 
-    assert (found.cause, found.service) == (Cause.UNREACHABLE, service), repr(error)
+    assert found == ErrorHint(cause=Cause.UNREACHABLE, next_step=next_step(Cause.UNREACHABLE, service)), repr(error)
 
 
 @pytest.mark.parametrize(("call", "service"), ASKING, ids=ASKED)
@@ -219,7 +219,7 @@ def test_host_that_nobody_knows_is_told(call: Call, service: Service) -> None:
 
     found = hint_for(error, asked=service)
 
-    assert (found.cause, found.service) == (Cause.UNKNOWN_HOST, service), repr(error)
+    assert found == ErrorHint(cause=Cause.UNKNOWN_HOST, next_step=next_step(Cause.UNKNOWN_HOST, service)), repr(error)
 
 
 @pytest.mark.parametrize("call", [put_here, put_arrow, ask_glue], ids=["here", "arrow", "glue"])
@@ -291,7 +291,7 @@ def test_missing_region_is_told() -> None:
 
     found = hint_for(error, asked=Service.GLUE)
 
-    assert (found.cause, found.service) == (Cause.CONFIGURATION, Service.GLUE)
+    assert found == ErrorHint(cause=Cause.CONFIGURATION, next_step=next_step(Cause.CONFIGURATION, Service.GLUE))
     assert "'glue.region'" in found.next_step
 
 
@@ -301,7 +301,7 @@ def test_missing_folder_of_sqlite_is_told() -> None:
 
     found = hint_for(error)
 
-    assert (found.cause, found.service) == (Cause.NO_SUCH_DATABASE, Service.SQL)
+    assert found == ErrorHint(cause=Cause.NO_SUCH_DATABASE, next_step=next_step(Cause.NO_SUCH_DATABASE, Service.SQL))
 
 
 def test_read_only_database_is_told(tmp_path: Path) -> None:
