@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 from azure.storage.blob import BlobServiceClient, ContainerSasPermissions, generate_container_sas
 from pyiceberg.io import FileIO
-from support.faults.kinds import Effect, Kind, Way
+from support.faults.kinds import Kind, Way
 from support.faults.proxy import FaultProxy, WireFault, serve_faults
 from support.services.server_process import HOST, Server, accepts, free_port
 from support.services.servers import install_services
@@ -85,15 +85,8 @@ class CloudBucket(ABC):
 
     def refuse(self, *kinds: str, status: int = 403) -> None:
         """Answer all requests of these kinds with a refusal; they are not carried out."""
-        self._fail(Kind(way=Way.STATUS, status=status), kinds, _EVERY)
-
-    def lose_answer(self, kind: str) -> None:
-        """Let the next request of a kind be carried out, and its answer be lost."""
-        self._fail(Kind(way=Way.RESET, effect=Effect.AT_ONCE), [kind], frozenset({1}))
-
-    def _fail(self, how: Kind, kinds: Any, numbers: frozenset[int]) -> None:
-        faults = (WireFault(request=self._pattern(kind), numbers=numbers, kind=how) for kind in kinds)
-        self.proxy.begin(*faults)
+        how = Kind(way=Way.STATUS, status=status)
+        self.proxy.begin(*(WireFault(request=self._pattern(kind), numbers=_EVERY, kind=how) for kind in kinds))
 
     def _pattern(self, kind: str) -> str:
         return self.REQUESTS[kind].format(re.escape(self.name))
