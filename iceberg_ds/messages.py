@@ -304,7 +304,7 @@ class TaskCommit(WriterCommitMessage):
         keys: The report on the keys that it met, even if there were none; None for a write without keys.
         wire_version: Layout of this message.
         counts: How many rows it got from Spark, and how many of them it left out.
-        metrics: What it took; None for a task without rows of this table, where it has several.
+        metrics: Its time and bytes; None if it wrote into several tables and had no rows of this one.
         bad: The rows that it could not write as they came; None if there are none.
     """
 

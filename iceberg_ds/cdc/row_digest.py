@@ -192,7 +192,7 @@ def _entries(maps: pa.MapArray) -> pa.ListArray:
 
 
 def _elements(lists: pa.ListArray, count: int) -> pa.Array:
-    """Return the elements of lists, of which there are so many in those that are not null."""
+    """Return the elements of the lists that are not null; `count` says how many elements these lists have."""
     if not count:
         return lists.values.slice(0, 0)
     first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
@@ -201,7 +201,7 @@ def _elements(lists: pa.ListArray, count: int) -> pa.Array:
 
 
 def _fixed(values: pa.Array) -> pa.Buffer:
-    """Return the bytes of values of a fixed width, none of which is null."""
+    """Return the bytes of values that have a fixed width and no nulls."""
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     width = values.type.bit_width // _BITS_OF_BYTE
@@ -209,7 +209,7 @@ def _fixed(values: pa.Array) -> pa.Buffer:
 
 
 def _text(values: pa.Array) -> pa.Buffer:
-    """Return the bytes of strings, none of which is null, one behind the other."""
+    """Return the bytes of strings without nulls, one after the other."""
     if not len(values):
         return _NOTHING
     _, offsets, text = values.buffers()

@@ -48,7 +48,7 @@ what the commit did, with the messages of the tasks that succeeded: if one is mi
 may be deleted; if all are there, a commit was tried and failed or died.
 
 Several tables of one epoch go through the same steps: in one request where the catalog takes it (`together`), else by
-one request a table, all of which are ready before the first is sent (`in_turn`).
+one request for each table, and all requests are ready before the first is sent (`in_turn`).
 
 What this rests on: the catalog carries out a request whole or not at all, and refuses it if a
 condition does not hold. Source: Iceberg spec, "Commit Conflict Resolution and Retry"; REST catalog

@@ -1,10 +1,10 @@
 """Commits the tables of an epoch by a request for each, where the catalog takes none for several.
 
 All tables are loaded and looked at, and all files written, before the first request is sent; then one follows the
-other. So a table that is found unable to take its rows keeps all others from theirs, and readers see some tables
-without the others no longer than these requests take. As long as no table shows its rows, the next request waits until
-the one before has brought its table in; if that fails, no other one is sent. After that the epoch is finished forward:
-a table whose request failed is tried again, by itself, once the others have theirs.
+other. So if a table cannot take its rows, no table gets any, and readers see some tables with the rows of the epoch and
+some without for no longer than these requests take. As long as no table shows its rows, the next request waits until
+the one before has brought its table in; if that fails, no further request is sent. After that the epoch is finished
+forward: a table whose request failed is tried again, by itself, once all other tables have their rows.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _commit_one(catalog: CatalogClient, write: TableWrite, epoch_id: int | None)
 
 
 def _some_failed(count: int, failed: int, doubtful: int, *, is_numbered: bool) -> str:
-    """Return what became of `count` tables, of which so many failed, and so many are in doubt."""
+    """Return what became of `count` tables: how many failed, and how many are in doubt."""
     if failed == count:
         return f"None of {count} tables was committed"
     told = f"{failed} of {count} tables were not committed"
@@ -275,7 +275,7 @@ def _summary(parts: Sequence[EpochPart], failures: Sequence[IcebergSinkError], w
         return f"{count} tables are committed together, and what became of them is unknown"
     if doubtful:
         return f"It is unknown of {doubtful} of {count} tables whether they have their rows; no other table has them"
-    return f"None of {count} tables was committed, because a table that fails keeps the others of its epoch back"
+    return f"None of {count} tables was committed: if one fails, the other tables of its epoch are not committed either"
 
 
 class _Together:
@@ -318,7 +318,7 @@ class _Together:
                 pace.wait_after(self._problem)
 
     def _give_up_unseen(self) -> None:
-        """Give up the tables that cannot be loaded, and look at the others: they may show that the epoch has begun."""
+        """Give up the tables that cannot be loaded; those that can be loaded may show that the epoch has begun."""
         for part in self._due:
             try:
                 part.look()

@@ -96,7 +96,7 @@ UNKNOWN = Values()
 
 @cache
 def truth(*, true: bool, false: bool, unknown: bool) -> Values:
-    """Return the domain of a truth value, of which there are eight: each file asks for one for each comparison."""
+    """Return the domain of a truth value; all eight are cached, because each comparison with a file asks for one."""
     return Values(low=not false, high=true, has_values=true or false, has_nulls=unknown, has_nans=False)
 
 

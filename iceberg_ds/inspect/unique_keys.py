@@ -14,7 +14,7 @@ from iceberg_ds.inspect.visible_rows import SameValues, VisibleRows, heads
 
 UNIQUE = "unique keys"
 _NEXT_STEP = (
-    "Find out which writer does not hold rows against the keys that are there, such as an append without `keys`; "
+    "Find out which writer does not compare its rows with the keys in the table, such as an append without `keys`; "
     "upsert the keys once more, and each has one row again."
 )
 

@@ -84,7 +84,7 @@ def discard_output(
 
     Args:
         io: Opens the storage of the file.
-        path: Its full location; nobody else knows of it yet.
+        path: Its full location; nothing refers to the file yet.
         stream: The stream into it.
         before_close: Ends what writes into the stream; it may raise.
     """

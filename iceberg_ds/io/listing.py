@@ -111,7 +111,7 @@ def _folders(properties: Mapping[str, str], location: str) -> list[str]:
 
 
 def _entries(location: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a local folder, of which there may be millions; none if it is gone."""
+    """Yield the entries of a local folder one at a time, because there may be millions; none if it is gone."""
     try:
         with os.scandir(local_path(location)) as entries:
             yield from entries

@@ -1,4 +1,4 @@
-"""Requests to a store side by side, of which most is waiting, and work that goes on while its results are used."""
+"""Requests to a store side by side, because each mostly waits, and work that goes on while its results are used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def in_parallel(
 
 
 def ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Yield items, of which a thread makes the next one while the caller uses the one before.
+    """Yield items; a thread makes the next one while the caller uses the one before.
 
     Gains time where both are reading, writing or Arrow's work, during which other threads of Python run. What making
     an item raises is raised in its place; a caller that stops waits for the item that is being made.

@@ -350,7 +350,7 @@ class Parts:
                 self._log_left(error)
 
     def _log_left(self, error: Exception) -> None:
-        logger.warning("Left behind parts of %s, which nobody sees: %s", self._location, type(error).__name__)
+        logger.warning("Left behind parts of %s, which no reader sees: %s", self._location, type(error).__name__)
 
 
 class S3FileIO(StoreFileIO):

@@ -33,7 +33,7 @@ class Consumer:
 
     Attributes:
         branch: The branch that it reads.
-        snapshot: Id of the snapshot that it has come to; -1 if it began when the branch had none.
+        snapshot: Id of the snapshot that it has reached; -1 if it began when the branch had none.
         stream: What tells it from other streams that are given its name.
         is_done: Whether it has read that snapshot to its end.
     """
@@ -58,7 +58,7 @@ class Consumer:
         return "nothing" if self.snapshot == NO_SNAPSHOT else f"up to snapshot {self.snapshot}"
 
     def needed(self, metadata: TableMetadata, now_ms: int) -> Sequence[Snapshot]:
-        """Return the snapshots that the stream still needs, newest first: where it has come to, and what follows.
+        """Return the snapshots that the stream still needs, newest first: the one that it has reached, and later ones.
 
         It is not waited for if some of what follows is older than the table's property
         `icebergsource.consumer-max-age-ms`, or if its branch does not lead on from that snapshot.
@@ -137,7 +137,7 @@ def awaited_snapshots(metadata: TableMetadata, now_ms: int) -> dict[int, str]:
 
 
 def awaited_branches(metadata: TableMetadata, now_ms: int) -> frozenset[str]:
-    """Return the branches of which named streams have something to read."""
+    """Return the branches that have something to read for named streams."""
     return frozenset(one.branch for _, one in _consumers(metadata) if one.has_more(metadata, now_ms))
 
 

@@ -157,7 +157,7 @@ def _require_comparable(name: str, schema: Schema) -> None:
     if (found := next((one for one in lists if holds_variant(one.field_type)), None)) is not None:
         raise OptionError(
             f"Cannot read changes of {name}: snapshots both deleted and inserted rows, and '{found.name}' is a list or "
-            "map of variants, of which Spark does not say whether they are the same. Read between snapshots that do "
+            "map of variants, and Spark cannot tell whether two of them are the same. Read between snapshots that do "
             "either, without net; or read the rows of both snapshots with iceberg_ds.read, and compare them yourself."
         )
 

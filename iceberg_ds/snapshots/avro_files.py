@@ -53,7 +53,7 @@ _T = TypeVar("_T", bound=StructProtocol)
 _AVRO_SCHEMA = "avro.schema"
 # The parts of an Avro schema that are types (Avro spec, "Complex Types").
 _TYPES = frozenset({"type", "fields", "items", "values"})
-# Schemas of which is kept how they are decoded: a table has one for each partition spec and format version.
+# The largest number of schemas whose decoders are kept: a table has one for each partition spec and format version.
 _KNOWN_SCHEMAS = 128
 
 

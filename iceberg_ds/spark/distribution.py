@@ -104,7 +104,7 @@ def distribute(  # noqa: PLR0913  # most are given by name
         options: The options that the write gets: where the table is, and `partition-by`, `sort-by` and table
             properties of a table that does not exist yet. None for no options, and with `keys`.
         keys: Names of the key columns in the order of option `keys`, or one text with commas between them: rows of one
-            key come to one task, and nothing else counts. None to distribute by the layout of the table.
+            key come to one task, wherever the table puts them. None to distribute by the layout of the table.
         mode: `hash` brings each table partition to one task. `range` cuts the order of partitions and sort
             order into ranges of about the same number of rows, so a large partition may go to several tasks; it
             runs the query once more to find the cuts. `none` moves no rows. None for the table property

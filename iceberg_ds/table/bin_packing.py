@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 
 
 def packed(items: Iterable[Item], most: int, size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """Yield portions of items, in their order, each as long as its sizes come to no more than `most`.
+    """Yield items in their order, in portions as long as possible whose sizes add up to `most` at most.
 
     An item that is larger than that is a portion of its own; no items are no portions.
     """

@@ -515,7 +515,7 @@ def _without_variant_form(data_type: spark.DataType) -> str | None:  # noqa: PLR
         case spark.NullType() | spark.StringType():  # of any collation
             return None
     if _TIME is not None and isinstance(data_type, _TIME):
-        return f"{data_type.simpleString()}, of which Spark makes no variant: cast it to string"
+        return f"{data_type.simpleString()}, which Spark does not convert to a variant: cast it to string"
     try:
         convert_type(data_type, itertools.count(1))
     except UnsupportedTypeError as unsupported:

@@ -168,5 +168,5 @@ def test_interpreter_ends_soon_although_the_store_does_not_take_its_upload(*, is
         )
 
         assert done.stdout == "written\n"
-        assert "Left behind parts of s3://b/k, which nobody sees: TimeoutError" in done.stderr
+        assert "Left behind parts of s3://b/k, which no reader sees: TimeoutError" in done.stderr
         assert "DELETE" in [request.head.split()[0] for request in server.requests]

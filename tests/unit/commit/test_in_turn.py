@@ -118,7 +118,7 @@ def test_table_that_can_never_land_keeps_the_others_from_landing(
     writes = tables.to_all(0, 1)
     happens(tables)
 
-    with pytest.raises(CommitConflictError, match="None of 3 tables was committed, because a table that fails"):
+    with pytest.raises(CommitConflictError, match="None of 3 tables was committed: if one fails"):
         tables.commit(writes)
 
     of_others = replace(tables, names=("a", "b"))

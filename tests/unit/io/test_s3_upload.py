@@ -37,7 +37,7 @@ def test_parts_that_stay_are_logged_without_the_address_of_the_store(caplog: pyt
 
     upload.discard()
 
-    assert "Left behind parts of s3://bucket/key, which nobody sees: EndpointConnectionError" in caplog.text
+    assert "Left behind parts of s3://bucket/key, which no reader sees: EndpointConnectionError" in caplog.text
     assert SECRET not in caplog.text
 
 
