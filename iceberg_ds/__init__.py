@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from iceberg_ds.row_level.clauses import Delete, Insert, Update
     from iceberg_ds.row_level.delete_from import delete_from
     from iceberg_ds.row_level.merge import merge
-    from iceberg_ds.row_level.result import RowLevelResult
+    from iceberg_ds.row_level.operation import RowLevelResult
     from iceberg_ds.row_level.update import update
     from iceberg_ds.spark.distribution import distribute
     from iceberg_ds.spark.whole_transactions import whole_transactions
@@ -108,7 +108,7 @@ _LATER = {
     "RewriteResult": "iceberg_ds.maintenance.rewrite_data_files",
     "RewriteManifestsResult": "iceberg_ds.maintenance.rewrite_manifests",
     "RewritePositionDeleteFilesResult": "iceberg_ds.maintenance.rewrite_position_deletes",
-    "RowLevelResult": "iceberg_ds.row_level.result",
+    "RowLevelResult": "iceberg_ds.row_level.operation",
     "StepTaken": "iceberg_ds.maintenance.maintain",
     "TableHealth": "iceberg_ds.inspect.health",
     "TableMetrics": "iceberg_ds.metrics.metrics",

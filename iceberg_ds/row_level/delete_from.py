@@ -10,8 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # Spark's habit
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
-from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
-from iceberg_ds.row_level.result import RowLevelResult
+from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelResult, RowLevelRun, call_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,7 @@ from iceberg_ds.reading.read import is_case_sensitive
 from iceberg_ds.row_level.assignments import Assignments, types_of
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
 from iceberg_ds.row_level.clauses import Clause, Clauses, Delete, Insert, Update
-from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
-from iceberg_ds.row_level.result import RowLevelResult
+from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelResult, RowLevelRun, call_options
 from iceberg_ds.spark.sql_text import expression, refusing_sql
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.names import AmbiguousNameError, find_position, free_name, quoted

@@ -13,8 +13,7 @@ from iceberg_ds.options.arguments import TEXT, ArgumentType, require_types
 from iceberg_ds.reading.read import is_case_sensitive
 from iceberg_ds.row_level.assignments import Assignments
 from iceberg_ds.row_level.change_tasks import FILE, IS_ROW, POS
-from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelRun, call_options
-from iceberg_ds.row_level.result import RowLevelResult
+from iceberg_ds.row_level.operation import PLACE, Isolation, Mode, Operation, RowLevelResult, RowLevelRun, call_options
 from iceberg_ds.table.lineage import ROW_ID
 from iceberg_ds.table.names import quoted
 
