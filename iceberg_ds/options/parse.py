@@ -109,14 +109,13 @@ def parse_call(action: str, given: Mapping[str, str], also: Iterable[str] = ()) 
     Raises:
         OptionError: As `parse_options`; or an option counts in writes alone.
     """
-    parsed = parse_options(given, action)
     counting = (*_OF_CALLS, *also)
     if others := sorted({name for key in given if (name := _declared(key)) is not None and name not in counting}):
         raise OptionError(
             f"Cannot {action}: option{'s' if len(others) > 1 else ''} {', '.join(map(repr, others))} would not count "
             f"here: leave {'them' if len(others) > 1 else 'it'} out. Known are {', '.join(counting)}."
         )
-    return parsed
+    return parse_options(given, action)
 
 
 def options_of_calls(given: Mapping[str, str]) -> dict[str, str]:

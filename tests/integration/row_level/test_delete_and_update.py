@@ -400,9 +400,9 @@ def test_python_tasks_read_where_spark_cannot(
 @pytest.mark.parametrize(
     ("options", "arguments", "error"),
     [
-        ({"keys": "id"}, {}, "option 'keys' is none of it"),
-        ({"route-by": "x"}, {}, "option 'route-by' is none of it"),
-        ({"replace-where": "x"}, {}, "option 'replace-where' is none of it"),
+        ({"keys": "id"}, {}, "option 'keys' would not count here"),
+        ({"route-by": "x"}, {}, "option 'route-by' would not count here"),
+        ({"replace-where": "x"}, {}, "option 'replace-where' would not count here"),
         ({}, {"mode": "merge"}, "mode is 'merge', expected merge-on-read or copy-on-write"),
         ({}, {"isolation_level": "none"}, "isolation_level is 'none', expected serializable or snapshot"),
         ({}, {"where": "id ="}, "where is no predicate"),
