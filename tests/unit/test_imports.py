@@ -129,6 +129,16 @@ CHANGING = {
     *("register", "addFilter", "removeFilter", "addHandler", "removeHandler", "setLevel"),
     *("update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__setattr__"),
 }
+# The same of lists such as `sys.path`; a list in a name is told from no other one of that name.
+CHANGING_LISTS = {"append", "insert", "extend", "remove"}
+# Functions that change something for the whole process.
+OF_PROCESS = {
+    *("signal.signal", "locale.setlocale", "socket.setdefaulttimeout", "os.chdir", "os.umask", "os.putenv"),
+    *("logging.basicConfig", "logging.disable", "logging.setLoggerClass", "logging.captureWarnings"),
+    *("warnings.simplefilter", "warnings.filterwarnings", "multiprocessing.set_start_method", "sys.setrecursionlimit"),
+    *("fsspec.register_implementation", "gc.disable", "gc.enable", "gc.freeze", "gc.set_threshold"),
+    *("unittest.mock.patch", "mock.patch", "builtins.setattr"),
+}
 # Changes beside those of `catalog.pyiceberg_patches`, and why.
 CHANGES_ALLOWED = {
     (
@@ -140,6 +150,13 @@ CHANGES_ALLOWED = {
     ("cli", "os.environ.setdefault"): "the command's own process: Spark would start another Python",
     ("spark.workers", "sys.path_importer_cache.pop"): "a cache, which an import fills again",
     ("catalog.own_storage", "catalog.__class__"): "this catalog alone, which belongs to the sink",
+    ("garbage_collection", "gc.disable()"): "within a block, which puts it back",
+    ("garbage_collection", "gc.enable()"): "what the block found",
+    (
+        "spark.pandas_warning",
+        "warnings.filterwarnings('ignore', message='PySpark does not yet fully support pandas')",
+    ): "within a block, which puts it back",
+    ("spark.workers", "gc.freeze()"): "a task's own process",
 }
 
 
@@ -231,9 +248,16 @@ def origin(node: ast.expr | str, module: str, seen: frozenset[str] = frozenset()
             return asked_of(node.value, node)
         above = origin(node.value, module, seen)
         return above and maker_of(f"{above}.{node.attr}", seen)
-    if isinstance(node, ast.Subscript):
-        return origin(node.value, module, seen)
+    if isinstance(node, ast.Subscript | ast.IfExp | ast.BoolOp):
+        return max((origin(part, module, seen) for part in parts_of(node)), key=is_foreign)
     return origin_of_call(node, module, seen) if isinstance(node, ast.Call) else ""
+
+
+def parts_of(node: ast.Subscript | ast.IfExp | ast.BoolOp) -> list[ast.expr]:
+    """Return the expressions that an expression may be, or be a part of."""
+    if isinstance(node, ast.BoolOp):
+        return node.values
+    return [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node.value]
 
 
 def origin_of_call(node: ast.Call, module: str, seen: frozenset[str]) -> str:
@@ -289,12 +313,16 @@ def changes(module: str) -> Iterator[str]:
     for node in ast.walk(tree(module)):
         changed: list[ast.expr] = []
         if isinstance(node, ast.Attribute | ast.Subscript):
-            is_changed = isinstance(node.ctx, ast.Store | ast.Del) or getattr(node, "attr", "") in CHANGING
+            method = getattr(node, "attr", "")
+            is_changed = isinstance(node.ctx, ast.Store | ast.Del) or method in CHANGING
+            is_changed |= method in CHANGING_LISTS and isinstance(node.value, ast.Attribute)
             changed = [node.value] if is_changed else []
-            if is_changed and getattr(node, "attr", "") == "__class__":
+            if is_changed and method == "__class__":
                 yield ast.unparse(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("setattr", "delattr", "attr__")):
             changed = node.args[:1]
+        if isinstance(node, ast.Call) and origin(node.func, module) in OF_PROCESS:
+            yield ast.unparse(node)
         if any(is_foreign(origin(owner, module)) for owner in changed):
             yield ast.unparse(node)
 
