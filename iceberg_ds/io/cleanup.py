@@ -1,4 +1,4 @@
-"""The only place that deletes files, and only with a stated proof that no table refers to them.
+"""The only place that deletes files of tables, and only with a stated proof that no table refers to them.
 
 docs/verify.md says who may delete which files, and on which proof. A file that cannot be deleted is logged with its
 path and left: an unreferenced file costs space, a missing file breaks the table.

@@ -5,7 +5,8 @@ at `;`, too, and it drops line breaks and tabs (`urllib.parse`); Hadoop's local 
 PyIceberg takes the host of a local location for a folder below the working directory, Hadoop what follows two slashes
 for a host, and a scheme in capitals for an unknown one. Hadoop takes `hdfs:/x` for a place in its own store, fsspec for
 a local folder. Stores and file systems resolve the steps `.` and `..`, or do not. Everything else is taken as it
-stands, `%` and spaces included: nothing is decoded or encoded on the way.
+stands, `%` and spaces included: nothing is decoded or encoded on the way. Two slashes within a location of a store,
+which Hadoop's filesystems take for one, are no reason: `reading` keeps such locations from them.
 """
 
 from __future__ import annotations

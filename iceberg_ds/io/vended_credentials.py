@@ -129,7 +129,7 @@ def why_ended(properties: Mapping[str, str], now_ms: int) -> str | None:
     Stores answer an expired key in many ways, so their errors alone do not show it.
     """
     end_ms = expires_at_ms(properties)
-    if end_ms is None or now_ms < end_ms or properties.get(REFRESH_ENABLED) == "true":
+    if end_ms is None or now_ms < end_ms or _may_renew(properties):
         return None
     ended = datetime.fromtimestamp(end_ms / 1000, tz=timezone.utc).isoformat(timespec="seconds")
     return (
@@ -193,6 +193,10 @@ def _plain(location: str) -> str:
     return re.sub("^s3[an]://", "s3://", location)
 
 
+def _may_renew(properties: Mapping[str, str]) -> bool:
+    return str(properties.get(REFRESH_ENABLED, "")).lower() == "true"
+
+
 def _is_number(value: str) -> bool:
     return re.fullmatch(r"\d+(\.\d+)?", value) is not None
 
@@ -204,9 +208,8 @@ def renewing(properties: Mapping[str, str], location: str) -> CurrentProperties 
         properties: Storage properties, as the driver sends them.
         location: A location that the credentials open.
     """
-    is_allowed = str(properties.get(REFRESH_ENABLED, "")).lower() == "true"
     endpoint = next((properties[name] for name in REFRESH_ENDPOINTS if properties.get(name)), None)
-    if not is_allowed or endpoint is None or expires_at_ms(properties) is None:
+    if not _may_renew(properties) or endpoint is None or expires_at_ms(properties) is None:
         return None
     return _Renewing(properties, location, endpoint)
 

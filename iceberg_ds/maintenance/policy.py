@@ -11,7 +11,7 @@ from typing import Any
 
 from iceberg_ds.errors import OptionError
 from iceberg_ds.inspect.health import TableHealth
-from iceberg_ds.secrets import mask_value
+from iceberg_ds.secrets import mask_name, mask_value
 from iceberg_ds.snapshots.version_3 import VERSION_3
 
 
@@ -93,7 +93,7 @@ class MaintenancePolicy:
         known = [one.name for one in fields(cls)]
         if unknown := sorted(named.keys() - set(known)):
             raise OptionError(
-                f"Cannot maintain tables by this policy: {', '.join(map(mask_value, unknown))} is not known. Known are "
+                f"Cannot maintain tables by this policy: {', '.join(map(mask_name, unknown))} is not known. Known are "
                 f"{', '.join(known)}."
             )
         return cls(**named)

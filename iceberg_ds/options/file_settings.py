@@ -1,4 +1,4 @@
-"""How a write begins, and how its data files are written: the options, else the table's properties, else the defaults.
+"""What a new write gets from its options, its table's properties and the defaults: identity, and settings of files.
 
 Runs on the driver, before any task; refuses settings with which no file could be written. Reads neither catalog
 nor storage.

@@ -200,6 +200,8 @@ def _is_long(value: Decimal | None, scale: int) -> bool:
 def is_misread(path: str) -> bool:
     """Return whether Spark passes over a file because of its name, takes its path for a pattern, or fails with it."""
     name = path.rpartition("/")[2]
+    if "//" in path.partition("://")[2] and not is_local(path):  # Hadoop takes two slashes for one, stores do not
+        return True
     # Hadoop looks for checksums beside local files, and takes what is before a colon for a scheme.
     return name.startswith(("_", ".")) or (":" in name and is_local(path)) or not _PATTERN.isdisjoint(path)
 

@@ -90,6 +90,14 @@ def test_own_names_are_not_trusted_where_a_field_id_is_of_no_schema() -> None:
     assert [column.name for column in read_columns(again.fields, [first, again])] == ["__field_1", "__field_3"]
 
 
+def test_object_behind_two_slashes_is_not_for_spark() -> None:
+    """Hadoop would look for another object, and the query fail."""
+    for path in ("s3://b/lake//t/data/1.parquet", "abfss://c@a.dfs.core.windows.net//t/1.parquet", "gs://b//1.parquet"):
+        assert is_misread(path)
+    for path in ("s3://b/lake/t/data/1.parquet", "file:///lake//t/1.parquet", "/lake//t/1.parquet"):
+        assert not is_misread(path)
+
+
 def test_local_file_with_a_colon_in_its_name_is_not_for_spark() -> None:
     """The query would fail where Hadoop looks for a checksum beside the file."""
     assert is_misread("file:///data/2024-01-01T10:00:00.parquet")
