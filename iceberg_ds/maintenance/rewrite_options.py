@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -17,6 +17,7 @@ JobOrder: TypeAlias = Literal["none", "bytes-asc", "bytes-desc", "files-asc", "f
 
 # Of the target size: smaller and larger files are rewritten.
 _MIN_SHARE, _MAX_SHARE = 0.75, 1.8
+_ACTION = "rewrite data files"
 _TARGET = "target-file-size-bytes"
 # Each byte of each text takes 8 steps of its own: more of them take minutes for few rows.
 _MOST_KEY_BYTES = 1024
@@ -97,7 +98,7 @@ class RewriteOptions:
         Raises:
             OptionError: An option is malformed, or sizes contradict each other; all problems are named.
         """
-        parsed, problems = _parsed(given)
+        parsed, problems = _parsed(given, _PARSERS)
         target = parsed.setdefault("target_file_size_bytes", _target_of(metadata))
         least = parsed.setdefault("min_file_size_bytes", int(target * _MIN_SHARE))
         most = parsed.setdefault("max_file_size_bytes", int(target * _MAX_SHARE))
@@ -110,7 +111,7 @@ class RewriteOptions:
         if spec_id is not None and spec_id not in metadata.specs():
             problems.append(f"output-spec-id is {spec_id}, and the table has {', '.join(map(str, metadata.specs()))}")
         if problems:
-            raise OptionError(_refusal(problems))
+            raise OptionError(_refusal(_ACTION, problems))
         return cls(**parsed)
 
 
@@ -145,25 +146,44 @@ def write_options(given: Mapping[str, str]) -> dict[str, str]:
     """Return the options that a write takes, too: those of the catalog, and how files are written.
 
     Raises:
-        OptionError: An option is known to neither.
+        OptionError: An option is known to neither, or malformed.
     """
-    unknown = [key for key in given if not (key in _PARSERS or is_known(key) or key == "path")]
-    if unknown:
-        raise OptionError(_refusal(map(_unknown, unknown)))
+    own_options(_ACTION, given, _PARSERS, _OF_SHUFFLES)
     return {key: text for key, text in given.items() if key == _TARGET or key not in _PARSERS}
 
 
-def _unknown(key: str) -> str:
-    if key in _OF_SHUFFLES:
-        return f"option '{key}' says how Spark's own rewrite divides rows between its tasks, and here it has no meaning"
-    return f"unknown option '{mask_name(key)}': {name_hint(key, _PARSERS, [*_PARSERS, 'and those of a write'])}"
+def own_options(
+    action: str, given: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]], of_shuffles: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the values of a procedure's own options, among those that a write knows, too.
+
+    Args:
+        action: What is done, for the error.
+        given: The options, by keys in lower case.
+        parsers: What reads each of its own.
+        of_shuffles: Options of Spark's procedure that have no meaning here.
+
+    Raises:
+        OptionError: Options are known to neither, or malformed; all problems are named.
+    """
+    parsed, problems = _parsed(given, parsers)
+    for key in given:
+        if key in of_shuffles:
+            reason = "says how Spark's own rewrite divides rows between its tasks, and here it has no meaning"
+            problems.append(f"option '{key}' {reason}")
+        elif not (key in parsers or is_known(key) or key == "path"):
+            hint = name_hint(key, parsers, [*parsers, "and those of a write"])
+            problems.append(f"unknown option '{mask_name(key)}': {hint}")
+    if problems:
+        raise OptionError(_refusal(action, problems))
+    return parsed
 
 
-def _parsed(given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _parsed(given: Mapping[str, str], parsers: Mapping[str, Callable[[str], Any]]) -> tuple[dict[str, Any], list[str]]:
     parsed: dict[str, Any] = {}
     problems: list[str] = []
     for key, text in given.items():
-        if (parse := _PARSERS.get(key)) is None:
+        if (parse := parsers.get(key)) is None:
             continue
         try:
             parsed[key.replace("-", "_").replace(".", "_")] = parse(text)
@@ -180,5 +200,5 @@ def _target_of(metadata: TableMetadata) -> int:
         return _TARGET_DEFAULT
 
 
-def _refusal(problems: Iterable[str]) -> str:
-    return "Cannot rewrite data files with these options:\n" + "\n".join(f"  - {problem}" for problem in problems)
+def _refusal(action: str, problems: Iterable[str]) -> str:
+    return f"Cannot {action} with these options:\n" + "\n".join(f"  - {problem}" for problem in problems)

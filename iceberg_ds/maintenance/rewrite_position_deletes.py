@@ -25,7 +25,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, FileFormat
@@ -60,6 +60,7 @@ from iceberg_ds.maintenance.position_delete_tasks import (
     Target,
     rewrite_group,
 )
+from iceberg_ds.maintenance.rewrite_options import own_options
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.options.arguments import TEXT, require_types
 from iceberg_ds.options.file_settings import new_write
@@ -68,7 +69,6 @@ from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.parsing import boolean, positive_integer, whole_number
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity, WritePlan
 from iceberg_ds.planning.decide import check_rewritable
-from iceberg_ds.secrets import refused_value
 from iceberg_ds.snapshots.live_files import LiveFile, LiveFiles, PositionIndex, only_path
 from iceberg_ds.snapshots.refs import MAIN_BRANCH, branch_head
 from iceberg_ds.snapshots.version_3 import VERSION_3
@@ -80,6 +80,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_ACTION = "rewrite position delete files"
 # The largest number of rounds: in each one, what others have changed meanwhile is written again.
 _ROUNDS = 5
 _TARGET_PROPERTY = "write.delete.target-file-size-bytes"
@@ -163,12 +164,11 @@ def rewrite_position_delete_files(
         CommitStateUnknownError: It may have been committed; nothing was deleted.
         CatalogError: The catalog could not be reached or refused; nothing was committed.
     """
-    require_types("rewrite position delete files", branch=(branch, TEXT), where=(where, TEXT))
+    require_types(_ACTION, branch=(branch, TEXT), where=(where, TEXT))
     given = options_of_call(table, options)
-    wanted = {name: given.pop(name) for name in _PARSERS if name in given}
-    parsed = parse_call(
-        "rewrite position delete files", given if branch is None else {**given, "branch": branch}, OF_REWRITES
-    )
+    wanted = own_options(_ACTION, given, _PARSERS)
+    of_write = {key: text for key, text in given.items() if key not in _PARSERS}
+    parsed = parse_call(_ACTION, of_write if branch is None else {**of_write, "branch": branch}, OF_REWRITES)
     selection = Selection.of(parsed, wanted, where)
     catalog = connect_to_existing(parsed)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
@@ -196,31 +196,21 @@ class Selection:
     rewrites_all: bool = False
 
     @classmethod
-    def of(cls, options: SinkOptions, wanted: Mapping[str, str], where: str | None) -> Selection:
+    def of(cls, options: SinkOptions, wanted: Mapping[str, Any], where: str | None) -> Selection:
         """Return what options ask for.
 
-        Raises:
-            OptionError: Names every option that is malformed.
+        Args:
+            options: The options that a write knows, too.
+            wanted: The values of the procedure's own options.
+            where: Which rows the partitions may have.
         """
-        parsed: dict[str, int] = {}
-        problems = []
-        for name, text in wanted.items():
-            try:
-                parsed[name] = _PARSERS[name](text)
-            except ValueError as problem:
-                problems.append(f"option '{name}' is {refused_value(text, str(problem))}")
-        if problems:
-            raise OptionError(
-                "Cannot rewrite position delete files with these options:\n"
-                + "\n".join(f"  - {problem}" for problem in problems)
-            )
         return cls(
             where=where,
             target_bytes=options.target_file_size_bytes,
-            min_bytes=parsed.get("min-file-size-bytes"),
-            max_bytes=parsed.get("max-file-size-bytes"),
-            min_input_files=parsed.get("min-input-files", cls().min_input_files),
-            rewrites_all=bool(parsed.get("rewrite-all", False)),
+            min_bytes=wanted.get("min_file_size_bytes"),
+            max_bytes=wanted.get("max_file_size_bytes"),
+            min_input_files=wanted.get("min_input_files", cls().min_input_files),
+            rewrites_all=wanted.get("rewrite_all", False),
         )
 
     def sizes(self, properties: Mapping[str, str]) -> Sizes:
@@ -234,7 +224,7 @@ class Selection:
         high = int(1.8 * target) if self.max_bytes is None else self.max_bytes
         if not low < target < high:
             raise OptionError(
-                f"Cannot rewrite position delete files: min-file-size-bytes is {low}, target-file-size-bytes is "
+                f"Cannot {_ACTION}: min-file-size-bytes is {low}, target-file-size-bytes is "
                 f"{target} and max-file-size-bytes is {high}, and each must be below the next."
             )
         return Sizes(target_bytes=target, min_bytes=low, max_bytes=high)
@@ -346,7 +336,7 @@ class PositionDeleteRewrite:
         self._selection = selection
         self._name = identifier_text(options.table)
         self._branch = options.branch or MAIN_BRANCH
-        self._action = f"rewrite position delete files of {self._name}"
+        self._action = f"{_ACTION} of {self._name}"
         self._search = KeySearch(self._action, spark, lambda metadata: branch_head(metadata, self._branch))
         self._parts: list[_Part] = []
         self._dropped: Sequence[DataFile] = ()

@@ -75,6 +75,22 @@ def test_unknown_option_shows_no_secret(action: str) -> None:
         assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("action", ["rewrite data files", "rewrite position delete files"])
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("min-inputfiles", "2", "unknown option 'min-inputfiles': did you mean 'min-input-files'"),
+        ("min-input-files", "0", "option 'min-input-files' is '0': expected a whole number above 0"),
+    ],
+)
+def test_wrong_option_of_a_rewrite_is_told_before_the_table_is_looked_at(
+    action: str, option: str, value: str, problem: str
+) -> None:
+    """A user would look for the slip in his table, or in the options of writes."""
+    with pytest.raises(OptionError, match=rf"^Cannot {action} with these options:\n  - {re.escape(problem)}"):
+        CALLS[action]({option: value})
+
+
 @pytest.mark.parametrize("look", LOOKS)
 def test_call_on_a_table_makes_no_catalog(look: str, tmp_path: Path) -> None:
     """A slip in the warehouse would leave a catalog there, and be told as a missing table."""
