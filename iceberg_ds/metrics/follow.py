@@ -90,9 +90,14 @@ def paths_of(files: Files) -> tuple[Path, ...]:
     """Return the absolute paths, each once, without files that are read as the older ones of others.
 
     Raises:
-        OptionError: There is none.
+        OptionError: There is none, or one is no path.
     """
-    given = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    given = list(files) if isinstance(files, Sequence) and not isinstance(files, str) else [files]
+    if others := [file for file in given if not isinstance(file, (str, os.PathLike))]:
+        raise OptionError(
+            f"Cannot follow reports on commits: file is {others[0]!r}, expected the path of option 'metrics-file', or "
+            "a list of paths."
+        )
     if not given or not all(os.fspath(file) for file in given):
         raise OptionError("Cannot follow reports on commits: no file is given. Give the path of option 'metrics-file'.")
     # Links stay, for one may lead elsewhere later; a file that is given by its link, too, is read once.

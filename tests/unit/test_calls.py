@@ -133,6 +133,8 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "branch of health": (lambda: iceberg_ds.table_health("db.t", branch=5), "branch is 5, expected a text"),  # type: ignore[arg-type]
     "age": (lambda: iceberg_ds.verify("db.t", older_than=5), "older_than is 5, expected an age"),  # type: ignore[arg-type]
     "keys": (lambda: iceberg_ds.upsert(SPARK, "db.t", keys=5), "keys is 5, expected a text or a list"),  # type: ignore[arg-type]
+    "file of reports": (lambda: iceberg_ds.follow_reports(5, print), "file is 5, expected the path"),  # type: ignore[arg-type]
+    "files of reports": (lambda: iceberg_ds.follow_reports(["a", 5], print), "file is 5, expected the path"),  # type: ignore[list-item]
     "partitions": (lambda: iceberg_ds.distribute(SPARK, keys="a", num_partitions="5"), "num_partitions is '5'"),  # type: ignore[arg-type]
 }
 
