@@ -7,7 +7,7 @@ from pathlib import Path
 
 from iceberg_ds.catalog.client import CatalogClient, connect
 from iceberg_ds.catalog.settings import CatalogSettings, catalog_settings, configured_properties
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import TableNotFoundError
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.table.names import identifier_text
 
@@ -16,14 +16,15 @@ def connect_to_existing(options: SinkOptions) -> CatalogClient:
     """Return the catalog of the options, for a call on a table that has to be there.
 
     Raises:
-        OptionError: The options name no catalog, or one in a file that does not exist.
+        TableNotFoundError: The catalog would be in a file that does not exist.
+        OptionError: The options name no catalog.
         CatalogError: The catalog could not be reached.
     """
     settings = catalog_settings(options)
     if (database := missing_database(settings)) is not None:
-        raise OptionError(
-            f"Cannot look at {identifier_text(options.table)}: there is no catalog in folder {database.parent} (no "
-            f"file {database.name}), and only a write makes one. Correct option 'warehouse' or 'catalog.uri', or "
+        raise TableNotFoundError(
+            f"Table {identifier_text(options.table)} does not exist: there is no catalog in folder {database.parent} "
+            f"(no file {database.name}), and only a write makes one. Correct option 'warehouse' or 'catalog.uri', or "
             "describe another catalog by 'catalog.*' options."
         )
     return connect(settings, options.reports)

@@ -272,9 +272,8 @@ class HealthReader:
         """Return how the table does now.
 
         Raises:
-            OptionError: The table has no such branch, the catalog's options cannot be used, or there is no embedded
-                catalog where they say: none is made.
-            TableNotFoundError: The table does not exist.
+            OptionError: The table has no such branch, or the catalog's options cannot be used.
+            TableNotFoundError: The table does not exist, nor may the embedded catalog: none is made.
             UnsupportedTableError: The identifier names a view.
             CatalogError: The catalog could not be reached or refused.
             DataFileError: A manifest or the manifest list cannot be read.
@@ -469,9 +468,8 @@ def table_health(table: str, *, options: Mapping[str, str] | None = None, branch
         The figures; those that cannot be known are None.
 
     Raises:
-        OptionError: The options or arguments are malformed or name another table, the table has no such branch, or
-            there is no embedded catalog in the folder that they name.
-        TableNotFoundError: The table does not exist.
+        OptionError: The options or arguments are malformed or name another table, or the table has no such branch.
+        TableNotFoundError: The table does not exist, nor may the embedded catalog in the folder that is named.
         UnsupportedTableError: The identifier names a view.
         CatalogError: The catalog could not be reached or refused.
         DataFileError: A manifest or the manifest list cannot be read.

@@ -19,12 +19,9 @@ from support.tables.sink import NAME
 
 import iceberg_ds
 from iceberg_ds import cli
-from iceberg_ds.catalog.client import connect
-from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.cli import main
 from iceberg_ds.deletes import job
 from iceberg_ds.deletes.work import FileWork, RowEncoding
-from iceberg_ds.options.parse import parse_options
 from iceberg_ds.spark import task_job
 from iceberg_ds.spark.task_job import TaskJob
 
@@ -173,7 +170,6 @@ def test_command_says_what_it_did(spark: SparkSession, house: Warehouse) -> None
 @pytest.mark.usefixtures("_own_session")
 def test_command_ends_with_an_error_when_it_fails(house: Warehouse) -> None:
     """A scheduler would take a failure for a success."""
-    connect(catalog_settings(parse_options({"table": NAME, "warehouse": str(house.folder)})))  # which makes it
     missing = run(house)
     wrong = run(house, "--option", "werehouse=x")
 

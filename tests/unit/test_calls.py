@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 import iceberg_ds
-from iceberg_ds.errors import OptionError
+from iceberg_ds.errors import OptionError, TableNotFoundError
 from iceberg_ds.options.sink_options import OPTIONS
 
 SECRET = "hunter2s3cr3t"  # noqa: S105  # the thing to hide
@@ -98,7 +98,7 @@ def test_call_on_a_table_makes_no_catalog(look: str, tmp_path: Path) -> None:
 
     try:
         found = str(LOOKS[look]({"warehouse": str(folder)}))
-    except OptionError as problem:
+    except TableNotFoundError as problem:
         found = str(problem)
 
     assert f"there is no catalog in folder {folder}" in found

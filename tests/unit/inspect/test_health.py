@@ -470,7 +470,7 @@ def test_mistyped_warehouse_is_refused_and_not_made(tmp_path: Path, options: dic
     """A slip in a path would leave an empty catalog behind, and look like a table that was dropped."""
     given = {key: text.format(tmp_path) for key, text in options.items()}
 
-    with pytest.raises(OptionError, match=rf"look at db\.t: there is no catalog in folder {tmp_path}/lak "):
+    with pytest.raises(TableNotFoundError, match=rf"does not exist: there is no catalog in folder {tmp_path}/lak "):
         iceberg_ds.table_health(NAME, options=given)
     assert "there is no catalog in folder" in str(iceberg_ds.verify(NAME, options=given))
 
@@ -479,7 +479,7 @@ def test_mistyped_warehouse_is_refused_and_not_made(tmp_path: Path, options: dic
 
 def test_folder_without_a_catalog_gets_none(tmp_path: Path) -> None:
     """A folder of something else would get the database of a catalog."""
-    with pytest.raises(OptionError, match=r"no file catalog\.db"):
+    with pytest.raises(TableNotFoundError, match=r"no file catalog\.db"):
         iceberg_ds.table_health(NAME, options={"warehouse": str(tmp_path)})
 
     assert list(tmp_path.iterdir()) == []
