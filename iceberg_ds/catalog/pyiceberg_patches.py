@@ -81,6 +81,8 @@ def _want(put_in: Callable[[], None]) -> None:
 
 def _replace(owner: type, name: str, replacing: Callable[[Callable[..., Any]], object]) -> None:
     """Put in place of a function of a class what `replacing` makes of it, unless that is there."""
+    if owner.__dict__.get(name) is _replaced.get((owner, name), _lock):  # each load and each commit looks
+        return
     with _lock:
         now = getattr_static(owner, name)
         if now is not _replaced.get((owner, name)):
