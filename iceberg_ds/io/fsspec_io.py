@@ -286,8 +286,9 @@ class FolderStore(FsspecStore):
 
     def __init__(self, files: AbstractFileSystem, path_of: Callable[[str], str] = str) -> None:
         super().__init__(files, path_of)
-        # Others write, too. Not every class takes an argument for it.
-        files.dircache = DirCache(use_listings_cache=False)
+        # Others write, too. Not every class takes an argument for it, and one may tell what it keeps itself.
+        with suppress(AttributeError):
+            files.dircache = DirCache(use_listings_cache=False)
         takes_threads = files.async_impl or isinstance(files, ArrowFSWrapper | LocalFileSystem)
         self._alone: AbstractContextManager[object] = nullcontext() if takes_threads else RLock()
 
