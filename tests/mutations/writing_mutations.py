@@ -805,6 +805,13 @@ WRITING = (
         tests=("unit/expressions/test_metrics_evaluator.py::test_field_of_a_struct_may_always_be_null",),
     ),
     Mutation(
+        name="the name of an unknown property of a store is shown with the secret in it",
+        file="io/store_settings.py",
+        before='            return f"{mask_name(name)} is not known{hint}"\n',
+        after='            return f"{name} is not known{hint}"\n',
+        tests=("unit/io/test_s3_settings.py::test_secret_in_the_name_of_a_property_is_not_shown",),
+    ),
+    Mutation(
         name="a file that cannot be looked up is replaced",
         file="io/fsspec_io.py",
         before="        except FileNotFoundError:\n            return False\n        return True\n",

@@ -147,6 +147,15 @@ def test_unknown_property_is_named_in_the_log(caplog: pytest.LogCaptureFixture) 
     assert "s3.colour is not used" in caplog.text
 
 
+def test_secret_in_the_name_of_a_property_is_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """A key that is pasted into the name of a property would be in logs and errors."""
+    with caplog.at_level(logging.WARNING), pytest.raises(OptionError) as caught:
+        s3_settings({f"s3.colour={SECRET}": "x", f"s3.sse.key={SECRET}": "x"})
+
+    assert "s3.colour" in caplog.text
+    assert SECRET not in caplog.text + str(caught.value)
+
+
 def test_properties_of_other_parts_are_left_alone(caplog: pytest.LogCaptureFixture) -> None:
     """A catalog's own properties would stop every write."""
     assert s3_settings({"uri": "x", "gcs.colour": "blue"}) == S3Settings()
