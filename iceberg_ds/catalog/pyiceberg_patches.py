@@ -45,8 +45,8 @@ from iceberg_ds.table.variant import VariantType, are_variants_known
 _VARIANT = VariantType()
 
 
-# What was put in place of a name of a class.
-_replaced: dict[tuple[type, str], object] = {}
+# All that was ever put in place of a name of a class, the newest last.
+_replaced: dict[tuple[type, str], list[object]] = {}
 _lock = Lock()
 # What is to be in force: each puts in what is missing of it.
 _wanted: list[Callable[[], None]] = []
@@ -79,15 +79,41 @@ def _want(put_in: Callable[[], None]) -> None:
     put_in()
 
 
-def _replace(owner: type, name: str, replacing: Callable[[Callable[..., Any]], object]) -> None:
-    """Put in place of a function of a class what `replacing` makes of it, unless that is there."""
-    if owner.__dict__.get(name) is _replaced.get((owner, name), _lock):  # each load and each commit looks
+def _replace(
+    owner: type, name: str, replacing: Callable[[Callable[..., Any]], object], *, is_of_class: bool = False
+) -> None:
+    """Put in place of a function of a class what `replacing` makes of it, unless that is there.
+
+    Args:
+        owner: The class.
+        name: Name of the function.
+        replacing: Returns what replaces it.
+        is_of_class: Whether it is called with the class.
+    """
+    made = _replaced.setdefault((owner, name), [])
+    if made and owner.__dict__.get(name) is made[-1]:  # as nearly always: each load and each commit looks
         return
     with _lock:
         now = getattr_static(owner, name)
-        if now is not _replaced.get((owner, name)):
-            _replaced[owner, name] = replacing(getattr(now, "__func__", now))
-            setattr(owner, name, _replaced[owner, name])
+        if any(now is one for one in made):  # somebody has put it back, after another one had taken its place
+            made.remove(now)
+            made.append(now)
+        else:
+            made.append(replacing(_function_of(now, is_of_class=is_of_class)))
+            setattr(owner, name, made[-1])
+
+
+def _function_of(now: Any, *, is_of_class: bool) -> Callable[..., Any]:  # noqa: ANN401  # what a user has put there, too
+    """Return the function beneath what stands at a name of a class, to be called with the class if others are."""
+    beneath: Callable[..., Any] = now.__func__ if isinstance(now, classmethod | staticmethod) else now
+    if not is_of_class or isinstance(now, classmethod):
+        return beneath
+
+    @wraps(beneath)
+    def without_class(_: type, *given: object, **named: object) -> object:
+        return beneath(*given, **named)
+
+    return without_class
 
 
 def _share_metadata_files() -> None:
@@ -126,17 +152,19 @@ def _fit_rest_messages() -> None:
         TableResponse,
         "model_validate_json",
         lambda parse: classmethod(parsing_quickly(parse, tells_unparsed=True)),
+        is_of_class=True,
     )
     _replace(
         CommitTableResponse,
         "model_validate_json",
         lambda parse: classmethod(parsing_quickly(parse, tells_unparsed=False)),
+        is_of_class=True,
     )
     _replace(CommitTableRequest, "model_dump_json", dumping_whole)
 
 
 def _know_variants() -> None:
-    _replace(IcebergType, "handle_primitive_type", lambda parse: classmethod(_parsing_any(parse)))
+    _replace(IcebergType, "handle_primitive_type", lambda parse: classmethod(_parsing_any(parse)), is_of_class=True)
     _replace(ListType, "__init__", _parsing)
     _replace(MapType, "__init__", _parsing)
 

@@ -315,8 +315,10 @@ class FolderStore(FsspecStore):
         """Return whether there is a file: fsspec's own `exists` takes any failure to look for an answer."""
         try:
             self._files.info(path)
-        except FileNotFoundError:
-            return False
+        except OSError as problem:
+            if _is_missing(problem):
+                return False
+            raise
         return True
 
     def get(self, location: str, start: int | None = None, end: int | None = None) -> bytes:
@@ -378,10 +380,14 @@ class _FileInPlace(StreamBlocks):
                 super().abort(within_s)
             try:
                 self._delete()
-            except FileNotFoundError:
-                pass
             except Exception as failure:  # each filesystem raises its own; what went wrong before is to be told
-                logger.warning("Left behind %s, a part of a file: %s", self._location, failure)
+                if not _is_missing(failure):  # its text may have an address with a token in it
+                    logger.warning("Left behind %s, a part of a file: %s", self._location, type(failure).__name__)
+
+
+def _is_missing(problem: Exception) -> bool:
+    """Return whether a file is missing, by an error of a library: that of SMB is told by its number alone."""
+    return isinstance(problem, FileNotFoundError) or (isinstance(problem, OSError) and problem.errno == errno.ENOENT)
 
 
 class OtherFileIO(_FsspecFileIO):

@@ -49,7 +49,7 @@ from iceberg_ds.maintenance.clustered_entries import EntrySort, PartitionOrder
 from iceberg_ds.metrics.commit_meter import CommitMeter, metered
 from iceberg_ds.options.arguments import TEXT, ArgumentType, require_types
 from iceberg_ds.options.file_settings import new_write
-from iceberg_ds.options.parse import OF_REWRITES, options_of_call, parse_call
+from iceberg_ds.options.parse import OF_COMMITS, options_of_call, parse_call
 from iceberg_ds.options.sink_options import SinkOptions
 from iceberg_ds.plan import Fingerprint, Route, WriteIdentity
 from iceberg_ds.planning.decide import check_rewritable
@@ -141,7 +141,7 @@ def rewrite_manifests(
     """
     require_types("rewrite manifests", branch=(branch, TEXT), sort_by=(sort_by, _NAMES))
     given = options_of_call(table, options)
-    parsed = parse_call("rewrite manifests", given if branch is None else {**given, "branch": branch}, OF_REWRITES)
+    parsed = parse_call("rewrite manifests", given if branch is None else {**given, "branch": branch}, OF_COMMITS)
     catalog = connect_to_existing(parsed)
     with catalog.hiding_secrets(), metered(catalog.reporting) as meter:
         return ManifestRewrite(catalog, parsed, spec_id, sort_by).run(meter)

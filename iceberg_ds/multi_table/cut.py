@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 
 from iceberg_ds.catalog.client import CatalogClient, connect
+from iceberg_ds.catalog.existing import missing_database
 from iceberg_ds.catalog.settings import catalog_settings
 from iceberg_ds.errors import OptionError, TableNotFoundError, UnsupportedTableError
 from iceberg_ds.multi_table.cut_table import OPTION, WRITER, check_columns, find_recorder, place_of, read_cuts
@@ -90,7 +91,10 @@ def last_complete(
             f"Cannot tell the last complete cut of {tables!r}: give a list of tables, such as [{tables!r}]."
         )
     names = None if tables is None else [parse_options(options_of_call(name, given)).table for name in tables]
-    catalog = connect(catalog_settings(parsed), parsed.reports)
+    settings = catalog_settings(parsed)
+    if missing_database(settings) is not None:  # looking makes none
+        return None
+    catalog = connect(settings, parsed.reports)
     with catalog.hiding_secrets():
         return _last_complete(catalog, parsed, names, app_id)
 

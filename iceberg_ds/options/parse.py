@@ -43,13 +43,16 @@ _PREDICATES = frozenset({"replace-where", "delete-when"})
 _PROPERTIES = ("table-property.", "snapshot-property.")
 # What counts in a call on a table that is there: where it is, and where reports go.
 _OF_CALLS = (
-    *("table", "namespace", "catalog", "catalog.*", "warehouse", "branch"),
+    *("table", "namespace", "catalog", "catalog.*", "warehouse"),
     *("metrics-file", "metrics-reporter", "snapshot-metrics"),
 )
-# What counts beside that if a call writes files: how they are written, and what its snapshot says.
+# What counts beside that if a call commits a snapshot,
+OF_COMMITS = ("branch", "snapshot-property.*", "userMetadata")
+# and if it writes files of rows.
 OF_REWRITES = (
+    *OF_COMMITS,
     *("target-file-size-bytes", "max-open-files", "compression-codec", "compression-level", "parquet-encodings"),
-    *("write-format", "snapshot-property.*", "userMetadata"),
+    "write-format",
 )
 
 

@@ -332,8 +332,8 @@ WRITING = (
     Mutation(
         name="each connection replaces PyIceberg's functions once more",
         file="catalog/pyiceberg_patches.py",
-        before="        if now is not _replaced.get((owner, name)):\n",
-        after="        if now is not None:\n",
+        before="    made = _replaced.setdefault((owner, name), [])\n",
+        after="    made: list[object] = []\n",
         tests=(_AS_IT_IS + "test_only_what_is_listed_is_replaced",),
     ),
     Mutation(
@@ -814,8 +814,8 @@ WRITING = (
     Mutation(
         name="a file that cannot be looked up is replaced",
         file="io/fsspec_io.py",
-        before="        except FileNotFoundError:\n            return False\n        return True\n",
-        after="        except Exception:\n            return False\n        return True\n",
+        before="            if _is_missing(problem):\n                return False\n            raise\n",
+        after="            return False\n",
         tests=(f"{_OTHER_FILES}::test_file_that_cannot_be_looked_up_is_not_replaced",),
     ),
     Mutation(

@@ -6,9 +6,14 @@ import json
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
 import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType
 from support.programs import pyiceberg_user
+
+from iceberg_ds.catalog.pyiceberg_patches import keep_in_force, know_variants
 
 REPLACED = [
     "pyiceberg.catalog.rest.TableResponse.model_validate_json",
@@ -55,3 +60,34 @@ def test_calls_of_a_user_do_what_they_did_before(found: dict[str, Any]) -> None:
         "a logged address": "GET /x?token=abc",
     }
     assert found["after"] == found["before"]
+
+
+def test_patches_of_a_user_leave_nothing_behind() -> None:
+    """Each patch that a test puts in and takes out would make all later calls slower, until they fail."""
+    know_variants()
+    before = IcebergType.handle_primitive_type.__func__
+
+    for _ in range(50):
+        with mock.patch.object(IcebergType, "handle_primitive_type"):
+            keep_in_force()
+        keep_in_force()
+
+    assert IcebergType.handle_primitive_type.__func__ is before
+    assert str(Schema.model_validate_json('{"type":"struct","fields":[],"schema-id":0}')) == "table {\n\n}"
+
+
+def own_type(*given: Any) -> Any:
+    """Return what was given."""
+    return given
+
+
+@pytest.mark.parametrize("own", [own_type, staticmethod(own_type)])
+def test_function_that_a_user_puts_in_place_of_a_method_is_called_as_he_wrote_it(
+    own: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No schema could be parsed in a process whose user changes PyIceberg, too."""
+    know_variants()
+    monkeypatch.setattr(IcebergType, "handle_primitive_type", own)
+    keep_in_force()
+
+    assert IcebergType.handle_primitive_type("mine", None) == ("mine", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import time
 from collections.abc import Iterator
@@ -193,8 +194,26 @@ def test_error_of_a_write_is_told_if_its_file_cannot_be_removed(
         write_half(ObjectIO(), place, bytes(size))
 
     told = [record.message for record in caplog.records if "Left behind" in record.message]
-    assert told == [f"Left behind {place}, a part of a file: may not delete"] * len(told)
+    assert told == [f"Left behind {place}, a part of a file: PermissionError"] * len(told)
     assert len(told) == on_disk(place).exists()
+
+
+def test_missing_file_may_be_told_by_the_number_of_an_error(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table could be made on SMB, whose library has errors of its own."""
+
+    class OwnError(OSError):
+        pass
+
+    def tell(*_: Any, **__: Any) -> None:
+        error = OwnError()
+        error.errno = errno.ENOENT
+        raise error
+
+    for kind in (Shelf, ArrowShelf):
+        monkeypatch.setattr(kind, "info", tell)
+    write(ObjectIO(), place, b"first", overwrite=False)
+
+    assert on_disk(place).read_bytes() == b"first"
 
 
 def test_files_of_others_are_seen_at_once_in_a_filesystem_that_keeps_listings(tmp_path: Path) -> None:
