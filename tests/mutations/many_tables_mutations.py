@@ -126,7 +126,7 @@ MANY_TABLES = (
         name="a failure of one table's store is told of all tables",
         file="commit/together.py",
         before="self._problem, self._concerned = prepared, [part]",
-        after="self._problem, self._concerned = prepared, []",
+        after="self._problem, self._concerned = prepared, None",
         tests=(_TOGETHER + "test_error_and_reports_name_the_broken_table_alone",),
     ),
     Mutation(
